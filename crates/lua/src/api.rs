@@ -21,6 +21,7 @@ mod handshake;
 mod header;
 mod loaded;
 mod log;
+pub mod modules;
 mod ndk;
 #[cfg(feature = "tls")]
 mod ocsp;
@@ -90,6 +91,7 @@ const ROOMS: &[Room] = &[
     // Behind all that it puts something before.
     compiled::install,
     // Behind all that makes globals.
+    modules::install,
     loaded::install,
 ];
 

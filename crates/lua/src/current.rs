@@ -398,6 +398,12 @@ impl<'a> Current<'a> {
         }
     }
 
+    /// Whether lines of this level go anywhere.
+    pub fn is_logged(&mut self, level: Level) -> bool {
+        self.sink.is_some_and(|sink| sink.enabled(level))
+            || self.scene(|scene| scene.request().logs(level)).unwrap_or(false)
+    }
+
     /// Writes a line to the error log: of the request, with what is known of it, or of the server.
     pub fn log(&mut self, level: Level, message: fmt::Arguments<'_>) {
         match (self.sink, self.phase) {

@@ -67,7 +67,7 @@ impl Request<'_> {
     /// `log` for a request whose head is not complete. As in nginx, what was received of the request
     /// line stands for it from then on, if the line is logged at all.
     pub(crate) fn log_incomplete(&mut self, level: Level, message: fmt::Arguments<'_>) {
-        if self.location().core.error_log.iter().any(|sink| sink.enabled(level)) {
+        if self.logs(level) {
             self.line = RequestLine::AsReceived;
             self.log(level, message);
         }
@@ -88,6 +88,12 @@ impl Request<'_> {
         if *self.location().core.log_not_found {
             self.log(Level::Error, message);
         }
+    }
+
+    /// Whether a line of this level goes anywhere.
+    #[must_use]
+    pub fn logs(&self, level: Level) -> bool {
+        self.location().core.error_log.iter().any(|sink| sink.enabled(level))
     }
 
     /// Writes a line to the error log of the location, with the request's circumstances behind it.

@@ -127,6 +127,49 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(0))
 }
 
+/// (name, text or table of texts): lines beside those that there are, where one may stand there often.
+pub(super) fn add_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    const ONCE: [&[u8]; 8] = [
+        b"content-type",
+        b"content-length",
+        b"last-modified",
+        b"location",
+        b"etag",
+        b"content-encoding",
+        b"date",
+        b"server",
+    ];
+    let name = call.text(1)?.to_ascii_lowercase();
+    if ONCE.contains(&&name[..]) {
+        // As an assignment has it: a table, a name, a value.
+        call.stack.push_slot(1);
+        call.stack.insert(1);
+        return new_index(call);
+    }
+    let phase = allow(call, WITH_HEAD)?;
+    let name = name_of(call, 1)?;
+    let values = values_at(call, 2, &name)?;
+    scene(call, |mut scene| {
+        if let Scene::Handler(exchange) = &mut scene
+            && phase != LuaPhase::Content
+        {
+            exchange.output.keep_lines();
+        }
+        let is_late = matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
+        match scene.head_mut().filter(|_| !is_late) {
+            Some(head) => {
+                values.iter().for_each(|value| head.headers.add(&name, &args::escape_header_value(value)));
+            }
+            None => {
+                let line =
+                    format_args!("attempt to set ngx.header.HEADER after sending out response headers");
+                scene.request().log(Level::Error, line);
+            }
+        }
+    })?;
+    Ok(Returns::Values(0))
+}
+
 /// The values that are to be set; none to remove the line.
 fn values_at(call: &mut Call<'_>, argument: i32, name: &[u8]) -> Result<Vec<Vec<u8>>, Raise> {
     match call.stack.get(argument) {

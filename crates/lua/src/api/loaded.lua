@@ -7,10 +7,11 @@ loaded.ndk = ndk
 loaded["resty.core"] = { version = "0.1.33" }
 
 for _, name in ipairs({
-    "base64", "ctx", "exit", "hash", "misc", "ndk", "param", "phase", "regex", "request", "response",
-    "shdict", "time", "uri", "utils", "var", "worker",
+    "base64", "coroutine", "ctx", "exit", "hash", "ndk", "param", "phase", "regex", "shdict", "socket", "uri",
+    "var", "worker",
 }) do
-    preload["resty.core." .. name] = function()
+    local module = "resty.core." .. name
+    preload[module] = preload[module] or function()
         return { version = "0.1.33" }
     end
 end

@@ -48,7 +48,7 @@ fn global_written(call: &mut Call<'_>) -> Result<Returns, Raise> {
     logged.map(|()| Returns::Values(0))
 }
 
-fn level_of(number: f64) -> Option<Level> {
+pub(super) fn level_of(number: f64) -> Option<Level> {
     Some(match number as i32 {
         // What nginx would write to standard error goes where all goes, at its most severe.
         0 | 1 => Level::Emerg,

@@ -113,20 +113,43 @@ fn headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
 fn set_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, EDITING)?;
     let name = call.text(1)?.to_vec();
-    let mut values = Vec::new();
-    match call.stack.get(2) {
-        Value::Nil => {}
-        Value::Table => {
-            for at in 1..=call.stack.raw_len(2) as i32 {
-                call.stack.raw_item(2, at);
-                values.extend(call.stack.text(-1).map(<[u8]>::to_vec));
-                call.stack.pop(1);
-            }
-        }
-        Value::Boolean(value) => values.push(value.to_string().into_bytes()),
-        _ => values.push(call.text(2)?.to_vec()),
-    }
+    let values = match call.stack.get(2) {
+        Value::Nil => Vec::new(),
+        Value::Boolean(value) => vec![value.to_string().into_bytes()],
+        _ => texts_at(call, 2)?,
+    };
     change(call, &name, &values)
+}
+
+/// (name, text or table of texts): lines beside those that there are.
+pub(super) fn add_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, CHANGING)?;
+    let name = args::escape_header_name(call.text(1)?);
+    let values = texts_at(call, 2)?;
+    let added = scene(call, |scene| {
+        let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
+        values
+            .iter()
+            .try_for_each(|value| exchange.request.add_header(&name, &args::escape_header_value(value)))
+    })?;
+    match added {
+        Ok(()) => Ok(Returns::Values(0)),
+        Err(SharedHead) => Err(call.raise("the head of this request cannot be changed")),
+    }
+}
+
+/// The text that an argument is, or the texts in a table.
+fn texts_at(call: &mut Call<'_>, argument: i32) -> Result<Vec<Vec<u8>>, Raise> {
+    if call.stack.get(argument) != Value::Table {
+        return Ok(vec![call.text(argument)?.to_vec()]);
+    }
+    let mut texts = Vec::new();
+    for at in 1..=call.stack.raw_len(argument) as i32 {
+        call.stack.raw_item(argument, at);
+        texts.extend(call.stack.text(-1).map(<[u8]>::to_vec));
+        call.stack.pop(1);
+    }
+    Ok(texts)
 }
 
 fn clear_header(call: &mut Call<'_>) -> Result<Returns, Raise> {

@@ -1,0 +1,198 @@
+//! Modules that code finds by name without a package: those of lua-resty-core that are not a room of their
+//! own (`ngx.errlog`, `ngx.process`, `ngx.req`, `ngx.resp`, `resty.core.base` and others), `resty.lrucache`,
+//! and what OpenResty's LuaJIT has beside plain LuaJIT (`thread.exdata`, `table.clone` and others).
+
+use std::sync::OnceLock;
+
+use clearway_base::log::{Level, Verbatim};
+use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_os::signal::{self, Signal};
+use clearway_os::{child, clock};
+
+use super::header::add_header as add_response_header;
+use super::log::level_of;
+use super::request::add_header as add_request_header;
+use super::room::{Install, put};
+use crate::current::current;
+
+/// Code that is loaded when it is asked for, where the path has none of that name.
+const MADE: [(&str, &str); 2] = [
+    ("resty.lrucache", include_str!("modules/lrucache.lua")),
+    ("resty.lrucache.pureffi", include_str!("modules/lrucache.lua")),
+];
+
+/// What the process is, as `ngx.process.type()` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessType {
+    /// The only one (`master_process off`).
+    Single,
+    /// One that a master has started.
+    Worker,
+}
+
+static PROCESS_TYPE: OnceLock<ProcessType> = OnceLock::new();
+
+/// Says what the process is. Called once, before code runs; without it there is one process.
+pub fn run_in(kind: ProcessType) {
+    // A second one would be the same.
+    let _ = PROCESS_TYPE.set(kind);
+}
+
+fn process_type() -> ProcessType {
+    PROCESS_TYPE.get().copied().unwrap_or(ProcessType::Single)
+}
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("_modules", |stack| {
+        // Beside it there are what compiled code shows and answers, which is no business of these.
+        stack.push_host();
+        stack.pop(2);
+        stack.raw_set_field(-2, "vm");
+        put(stack, "is_for_request", is_for_request);
+        put(stack, "add_request_header", add_request_header);
+        put(stack, "add_response_header", add_response_header);
+        put(stack, "monotonic_ms", |call| number(call, clock::monotonic_ms() as f64));
+        put(stack, "raw_log", raw_log);
+        put(stack, "filter_level", filter_level);
+        put(stack, "process_type", |call| {
+            call.stack.push(match process_type() {
+                ProcessType::Single => "single",
+                ProcessType::Worker => "worker",
+            });
+            Ok(Returns::Values(1))
+        });
+        put(stack, "master_pid", |call| {
+            let pid = match process_type() {
+                ProcessType::Single => std::process::id(),
+                ProcessType::Worker => child::parent_id(),
+            };
+            number(call, f64::from(pid))
+        });
+        put(stack, "end_process", end_process);
+        stack.push_table(0, MADE.len());
+        for (name, code) in MADE {
+            stack.push(code);
+            stack.raw_set_field(-2, name);
+        }
+        stack.raw_set_field(-2, "made");
+    });
+    install.run(include_str!("modules/tables.lua"), c"=table")?;
+    install.run(include_str!("modules/core.lua"), c"=resty.core")
+}
+
+fn number(call: &mut Call<'_>, number: f64) -> Result<Returns, Raise> {
+    call.stack.push(number);
+    Ok(Returns::Values(1))
+}
+
+fn is_for_request(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let is_for_request = current(call, |current| current.stage.is_some() || current.alone.is_some())?;
+    call.stack.push(is_for_request);
+    Ok(Returns::Values(1))
+}
+
+/// (level, text): a line without the place that it comes from; whether there is such a level.
+fn raw_log(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let level = level_of(call.number(1)?);
+    let line = call.text(2)?.to_vec();
+    if let Some(level) = level {
+        current(call, |current| current.log(level, format_args!("{}", Verbatim(&line))))?;
+    }
+    call.stack.push(level.is_some());
+    Ok(Returns::Values(1))
+}
+
+/// The least severe level that is logged where the code runs.
+fn filter_level(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    const LEVELS: [Level; 8] = [
+        Level::Debug,
+        Level::Info,
+        Level::Notice,
+        Level::Warn,
+        Level::Error,
+        Level::Crit,
+        Level::Alert,
+        Level::Emerg,
+    ];
+    let least = current(call, |current| LEVELS.iter().position(|&level| current.is_logged(level)))?;
+    number(call, (LEVELS.len() - least.unwrap_or(LEVELS.len())) as f64)
+}
+
+/// The process is told to end when what is under way has.
+fn end_process(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    match signal::kill(std::process::id(), Signal::QUIT) {
+        Ok(()) => Ok(Returns::Values(0)),
+        Err(error) => Err(call.raise(&*error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::testing::Lua;
+
+    #[test]
+    fn the_oldest_of_a_cache_goes() {
+        let mut lua = Lua::new();
+        lua.says(
+            "local c = require('resty.lrucache').new(2) c:set('a', 1) c:set('b', 2, 100, 7) c:get('a') \
+             c:set('c', 3) return c:get('a'), c:get('b'), select(3, c:get('c')), c:count(), c:capacity(), \
+             table.concat(c:get_keys(), '')",
+            "1 nil 0 2 2 ca",
+        );
+        lua.says(
+            "local c = require('resty.lrucache.pureffi').new(3) c:set('a', 1, -1, 5) c:set('b', 2) \
+             local now, stale, flags = c:get('a') local was = c:delete('b') c:set('d', 4) c:set('e', 5) \
+             c:set('f', 6) return now, stale, flags, was, c:delete('b'), c:get('a'), c:count(), \
+             table.concat(c:get_keys(2), '')",
+            "nil 1 5 true false nil 3 fe",
+        );
+        lua.says(
+            "local c = require('resty.lrucache').new(1) c:set('a', 1) c:flush_all() c:set('b', false) \
+             return c:count(), c:get('b'), #c:get_keys(5, { 1, 2, 3 }), \
+             select(2, require('resty.lrucache').new(0))",
+            "1 false 1 size too small",
+        );
+    }
+
+    #[test]
+    fn tables_have_what_the_fork_has() {
+        let mut lua = Lua::new();
+        lua.says(
+            "local clone, nkeys = require 'table.clone', require 'table.nkeys' \
+             local isempty, isarray = require 'table.isempty', table.isarray \
+             local t = clone({ 1, x = 2 }) \
+             return t.x, nkeys(t), isempty({}), isempty(t), isarray({}), isarray({ 1, 2 }), isarray(t)",
+            "2 2 true false true true false",
+        );
+        lua.raises("table.nkeys()", "bad argument #1 to 'nkeys' (table expected, got no value)");
+    }
+
+    #[test]
+    fn modules_of_the_core_are_there() {
+        let mut lua = Lua::new();
+        lua.says(
+            "local utils = require 'resty.core.utils' \
+             return utils.str_replace_char('_a__b', '_', '-'), utils.str_replace_char('ab', '02', '1')",
+            "-a--b ab",
+        );
+        lua.says(
+            "local base = require 'resty.core.base' local places = {} \
+             local one, two = base.ref_in_table(places, 'a'), base.ref_in_table(places, 'b') \
+             return one, two, base.ref_in_table(places), base.get_request(), base.FFI_BAD_CONTEXT, \
+             require 'thread.exdata'(), require('ngx.process').type()",
+            "1 2 -1 nil -101 nil single",
+        );
+        lua.says("return require('ngx.errlog').set_filter_level(1)", "nil");
+        lua.says("return select('#', pcall(require('ngx.errlog').raw_log, ngx.ERR, 'x'))", "1");
+        lua.raises("require('ngx.errlog').raw_log(99, 'x')", "bad log level");
+        lua.says(
+            "local misc = require 'resty.core.misc' misc.register_ngx_magic_key_getter('own', function() \
+             return 'mine' end) return ngx.own, ngx.get_phase()",
+            "mine content",
+        );
+        lua.says(
+            "return (select(2, pcall(require, 'none.such'))):match('module .none.such. not found')",
+            "module 'none.such' not found",
+        );
+    }
+}

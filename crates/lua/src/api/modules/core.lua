@@ -1,0 +1,288 @@
+-- Modules that OpenResty's packages bring, in terms of what the server has. Those whose functions are the
+-- server's own anyway (resty.core.*) are there for code that asks for them by name.
+local native = ngx._modules
+ngx._modules = nil
+
+local ffi = require "ffi"
+local assert, ceil, error, next, select = assert, math.ceil, error, next, select
+local loadstring, tostring, type = loadstring, tostring, type
+local preload = package.preload
+local VERSION = "0.1.33"
+
+ffi.cdef [[
+    typedef struct { size_t len; const unsigned char *data; } ngx_str_t;
+    typedef struct ngx_http_request_s ngx_http_request_t;
+    typedef struct { int len; const unsigned char *data; } ngx_http_lua_ffi_str_t;
+]]
+
+local request_type = ffi.typeof("ngx_http_request_t *")
+local shown = ffi.cast(request_type, native.vm)
+local is_for_request = native.is_for_request
+
+-- Any address will do, as long as C gets it back only; it is the VM's.
+local function get_request()
+    if is_for_request() then
+        return shown
+    end
+end
+
+preload["thread.exdata"] = function()
+    return function(data)
+        if data ~= nil then
+            error("a thread's data is the server's", 2)
+        end
+        return get_request()
+    end
+end
+
+local base = {
+    version = VERSION, get_request = get_request, new_tab = require "table.new",
+    clear_tab = require "table.clear", FFI_OK = 0, FFI_ERROR = -1, FFI_AGAIN = -2, FFI_BUSY = -3,
+    FFI_DONE = -4, FFI_DECLINED = -5, FFI_ABORT = -6, FFI_NO_REQ_CTX = -100, FFI_BAD_CONTEXT = -101,
+}
+
+local bytes = ffi.typeof("char[?]")
+local room, room_bytes, size, message = nil, 4096, ffi.new("size_t[1]"), ffi.new("char *[1]")
+
+function base.get_string_buf_size()
+    return room_bytes
+end
+
+function base.set_string_buf_size(wanted)
+    if wanted > 0 then
+        room, room_bytes = nil, ceil(wanted)
+    end
+end
+
+function base.get_string_buf(wanted, own)
+    if own or wanted > room_bytes then
+        return ffi.new(bytes, wanted)
+    end
+    room = room or ffi.new(bytes, room_bytes)
+    return room
+end
+
+function base.get_size_ptr()
+    return size
+end
+
+function base.get_errmsg_ptr()
+    return message
+end
+
+-- A place in a table for a value, by number; [0] is the first of those that were given back.
+function base.ref_in_table(places, value)
+    if value == nil then
+        return -1
+    end
+    local free = places[0]
+    if free and free ~= 0 then
+        places[0] = places[free]
+    else
+        free = #places + 1
+    end
+    places[free] = value
+    return free
+end
+
+function base.allows_subsystem(...)
+    for i = 1, select("#", ...) do
+        if select(i, ...) == "http" then
+            return
+        end
+    end
+    error("unsupported subsystem: http", 2)
+end
+
+local utils = { version = VERSION }
+
+function utils.str_replace_char(text, find, with)
+    if not text:find(find, 1, true) then
+        return text
+    end
+    local from, to, count = find:byte(), with:byte(), #text
+    local made = base.get_string_buf(count)
+    for at = 1, count do
+        local byte = text:byte(at)
+        made[at - 1] = byte == from and to or byte
+    end
+    return ffi.string(made, count)
+end
+
+local function values_of(value)
+    if type(value) ~= "table" then
+        return tostring(value)
+    end
+    local texts = {}
+    for at = 1, #value do
+        texts[at] = tostring(value[at])
+    end
+    return texts, #texts == 0
+end
+
+local request, set_header = { version = VERSION }, ngx.req.set_header
+local add_request_header = native.add_request_header
+
+function request.set_req_header(name, value, override)
+    if name == nil then
+        error("bad 'name' argument: string expected, got nil", 3)
+    end
+    name = tostring(name)
+    if override then
+        return set_header(name, value)
+    end
+    if value == nil then
+        error("bad 'value' argument: string or table expected, got nil", 3)
+    end
+    local texts, is_empty = values_of(value)
+    if is_empty then
+        error("bad 'value' argument: non-empty table expected", 3)
+    end
+    return add_request_header(name, texts)
+end
+
+local response, add_response_header = { version = VERSION }, native.add_response_header
+
+function response.set_resp_header(_, name, value, no_override)
+    if not no_override then
+        ngx.header[tostring(name)] = value
+        return
+    end
+    if value == nil then
+        error("invalid header value", 3)
+    end
+    local texts, is_empty = values_of(value)
+    if not is_empty then
+        add_response_header(tostring(name), texts)
+    end
+end
+
+-- Headers that conditions look at are looked at when the response is sent.
+function response.bypass_if_checks() end
+
+local time = { version = VERSION }
+
+function time.monotonic_msec()
+    return native.monotonic_ms()
+end
+
+function time.monotonic_time()
+    return native.monotonic_ms() / 1000
+end
+
+local magic = { version = VERSION, _VERSION = VERSION }
+local properties = getmetatable(ngx)
+local getters, setters = {}, {}
+
+function magic.register_ngx_magic_key_getter(key, get)
+    local any = properties.__index
+    if not next(getters) then
+        properties.__index = function(of, name)
+            local known = getters[name]
+            if known then
+                return known()
+            end
+            return any(of, name)
+        end
+    end
+    getters[key] = get
+end
+
+function magic.register_ngx_magic_key_setter(key, set)
+    local any = properties.__newindex
+    if not next(setters) then
+        properties.__newindex = function(of, name, value)
+            local known = setters[name]
+            if known then
+                return known(value)
+            end
+            return any(of, name, value)
+        end
+    end
+    setters[key] = set
+end
+
+local errlog = { version = VERSION }
+
+function errlog.raw_log(level, text)
+    if type(level) ~= "number" then
+        error("bad argument #1 to 'raw_log' (must be a number)", 2)
+    end
+    if type(text) ~= "string" then
+        error("bad argument #2 to 'raw_log' (must be a string)", 2)
+    end
+    if not native.raw_log(level, text) then
+        error("bad log level", 2)
+    end
+end
+
+function errlog.get_sys_filter_level()
+    return native.filter_level()
+end
+
+-- Lines are not kept: there is no directive for it.
+function errlog.set_filter_level(level)
+    if not level then
+        return nil, 'missing "level" argument'
+    end
+    return nil, 'directive "lua_capture_error_log" is not set'
+end
+
+function errlog.get_logs()
+    return nil, 'directive "lua_capture_error_log" is not set'
+end
+
+local process, process_type, master = { version = VERSION }, native.process_type, native.master_pid
+
+function process.type()
+    return process_type()
+end
+
+function process.get_master_pid()
+    return master()
+end
+
+-- One process has all loops; there is none beside it for work with rights.
+function process.enable_privileged_agent()
+    if ngx.get_phase() ~= "init" then
+        return nil, "API disabled in the current context"
+    end
+    return nil, "there is no privileged agent"
+end
+
+function process.signal_graceful_exit()
+    native.end_process()
+end
+
+local http_request, http_response = { version = VERSION }, { version = VERSION }
+
+function http_request.add_header(name, value)
+    return request.set_req_header(name, value, false)
+end
+
+function http_response.add_header(name, value)
+    return response.set_resp_header(nil, name, value, true)
+end
+
+http_response.bypass_if_checks = response.bypass_if_checks
+
+for name, module in next, {
+    ["resty.core.base"] = base, ["resty.core.utils"] = utils, ["resty.core.request"] = request,
+    ["resty.core.response"] = response, ["resty.core.time"] = time, ["resty.core.misc"] = magic,
+    ["ngx.errlog"] = errlog, ["ngx.process"] = process, ["ngx.req"] = http_request,
+    ["ngx.resp"] = http_response,
+} do
+    preload[name] = function()
+        return module
+    end
+end
+
+-- Modules that are found where the path has none of that name.
+local made = native.made
+table.insert(package.loaders, function(name)
+    local code = made[name]
+    if not code then
+        return "\n\tthe server has no module '" .. name .. "' of its own"
+    end
+    return assert(loadstring(code, "=" .. name))
+end)
