@@ -1,9 +1,13 @@
 //! `lua PROOF`: what is promised of Lua. `blocked`: connections without Lua, and healthy Lua, beside a
 //! location whose Lua spins or sleeps; `soak`: the same for minutes; `cpu`: CPU per request of what is
 //! short; `garbage`: what a request leaves behind; `loops`: `incr` from two loops; `report`: what a report
-//! says of a workload that blocks; `reload`: reloads under a load of Lua, some of which fail.
+//! says of a workload that blocks; `reload`: reloads under a load of Lua, some of which fail. `redis`,
+//! `capture`, `threads`: what waits beside requests; `faults`: servers of sockets that fail, and clients that
+//! leave.
 
+mod beside;
 mod blocked;
+mod faults;
 mod figures;
 mod reloads;
 mod report;
@@ -13,7 +17,8 @@ use clearway_testkit::{Binary, Product};
 use crate::args::Args;
 use crate::servers;
 
-const USAGE: &str = "lua blocked | soak MINUTES | cpu | garbage | loops | report | reload";
+const USAGE: &str = "lua blocked | soak MINUTES | cpu | garbage | loops | report | reload | redis | \
+                     capture | threads | faults MINUTES";
 
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let words = args.words();
@@ -29,6 +34,13 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
         ["loops"] => figures::loops(args),
         ["report"] => report::command(args),
         ["reload"] => reloads::command(args),
+        ["redis"] => beside::redis(args),
+        ["capture"] => beside::capture(args),
+        ["threads"] => beside::threads(args),
+        ["faults", minutes] => {
+            let minutes = minutes.parse().map_err(|_| format!("{minutes}: not a number of minutes"))?;
+            faults::command(args, minutes)
+        }
         _ => Err(USAGE.to_owned()),
     }
 }

@@ -78,6 +78,12 @@ usage: clearway-bench COMMAND [OPTIONS]
             loops         incr of different keys from one loop and from two  --secs 3  --least 1.7
             report        what reports say of digests, garbage, and sockets that block  --requests 5
             reload        reloads under load, each tenth of which fails  --rounds 100
+            redis         incr with kept connections, CPU side by side (CLEARWAY_LUA_LIBRARIES)
+                          --servers nginx,clearway  --reps 5  --secs 3
+            capture       of 1 KiB, the same
+            threads       memory of light threads that sleep  --servers nginx,clearway  --threads 10000
+            faults MINUTES  servers of sockets that end and come back, names nobody answers, full pools,
+                          clients that leave: sockets, memory, threads, lost requests  --loops 2  --clients 8
   proxy     requests that are passed on: CPU side by side, kept connections, origins that fail, memory
             [NAME=PATH …]  --only cpu,reuse,faults,slow,tunnels  --reps 3  --secs 3  --connections 1000
   stampede  clients that want one object of a slow origin at once, and what may not be kept
