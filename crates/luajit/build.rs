@@ -35,10 +35,28 @@ fn main() {
     layout.define("LAST_FUNCTION_SIZE", &*size_of_last_function(&source.join("lj_vm.S")));
     layout.compile("clearway_luajit_layout");
 
+    list_modules(&source.join("jit"), Path::new(&out));
+
     let manifest = std::env::var("CARGO_MANIFEST_DIR").expect("cargo names it");
     let exports = format!("{manifest}/exports.list");
     println!("cargo::metadata=exports={exports}");
     println!("cargo::rustc-link-arg-tests=-Wl,--dynamic-list={exports}");
+}
+
+/// Modules in Lua that LuaJIT brings and that look into it (`jit.v` and others): those of this very version
+/// know it. Disassemblers of other processors are left out.
+const MODULES: [&str; 9] = ["bc", "dis_arm64", "dis_x64", "dis_x86", "dump", "p", "v", "vmdef", "zone"];
+
+/// Writes down where they are, with their names.
+fn list_modules(source: &Path, out: &Path) {
+    let mut list = String::from("[\n");
+    for name in MODULES {
+        let path = source.join(format!("{name}.lua"));
+        list.push_str(&format!("    (\"jit.{name}\", include_str!({path:?})),\n"));
+    }
+    list.push_str("]\n");
+    #[expect(clippy::disallowed_methods, reason = "a build script has no loop to block")]
+    std::fs::write(out.join("jit_modules.rs"), list).expect("the directory is cargo's for this");
 }
 
 /// Of the interpreter's functions the last one's size, as the assembler's source says it.

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_luajit::{Call, Fault, JIT_MODULES, Raise, Returns};
 use clearway_os::signal::{self, Signal};
 use clearway_os::{child, clock};
 
@@ -69,12 +69,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             number(call, f64::from(pid))
         });
         put(stack, "end_process", end_process);
-        stack.push_table(0, MADE.len());
-        for (name, code) in MADE {
-            stack.push(code);
-            stack.raw_set_field(-2, name);
-        }
-        stack.raw_set_field(-2, "made");
+        put(stack, "code", code);
     });
     install.run(include_str!("modules/tables.lua"), c"=table")?;
     install.run(include_str!("modules/core.lua"), c"=resty.core")
@@ -82,6 +77,17 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 
 fn number(call: &mut Call<'_>, number: f64) -> Result<Returns, Raise> {
     call.stack.push(number);
+    Ok(Returns::Values(1))
+}
+
+/// (name): the code of a module, if there is one.
+fn code(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let name = call.text(1)?;
+    let found = MADE.iter().chain(&JIT_MODULES).find(|(other, _)| other.as_bytes() == name);
+    match found {
+        Some((_, code)) => call.stack.push(*code),
+        None => call.stack.push(()),
+    }
     Ok(Returns::Values(1))
 }
 
@@ -194,5 +200,6 @@ mod tests {
             "return (select(2, pcall(require, 'none.such'))):match('module .none.such. not found')",
             "module 'none.such' not found",
         );
+        lua.says("return type(require('jit.v').on), type(require('jit.p').start)", "function function");
     }
 }

@@ -278,11 +278,8 @@ for name, module in next, {
 end
 
 -- Modules that are found where the path has none of that name.
-local made = native.made
+local code_of = native.code
 table.insert(package.loaders, function(name)
-    local code = made[name]
-    if not code then
-        return "\n\tthe server has no module '" .. name .. "' of its own"
-    end
-    return assert(loadstring(code, "=" .. name))
+    local code = code_of(name)
+    return code and assert(loadstring(code, "=" .. name))
 end)
