@@ -1,5 +1,6 @@
 //! Libraries of others, unchanged, against real servers. `CLEARWAY_LUA_LIBRARIES` names a directory with
-//! their sources (`resty/redis.lua` and so on); redis-server and memcached are Debian's.
+//! their sources (`resty/redis.lua` and so on); redis-server, memcached and mariadbd are Debian's.
+//! `CLEARWAY_MARIADB` says where the latter is (`/usr`).
 //! docs/lua-libraries.md has the versions that were tried.
 
 use std::net::UdpSocket;
@@ -78,7 +79,8 @@ fn of_servers(redis: std::path::Display<'_>, memcached: std::path::Display<'_>, 
              sha:update('abc')
              local aes = assert(require('resty.aes'):new('key'))
              ngx.print(('%02x%02x'):format(sha:final():byte(1, 2)), aes:decrypt(aes:encrypt('text')),
-                 #require('resty.random').bytes(5))
+                 #require('resty.random').bytes(5), require('resty.string').to_hex('\\0\\250'),
+                 require('resty.string').atoi('12') + 1)
          }} }}
          location = /dns {{ content_by_lua_block {{
              local d = assert(require('resty.dns.resolver'):new({{
@@ -155,7 +157,7 @@ fn libraries_run_unchanged() {
     let cases = [
         ("/redis", "2true112"),
         ("/memcached", "value1true1"),
-        ("/string", "ba78text5"),
+        ("/string", "ba78text500fa13"),
         ("/http", "200cheap200secure"),
         ("/websocket", "HELLOtrue"),
         ("/lock", "true timeout 1"),
@@ -167,4 +169,76 @@ fn libraries_run_unchanged() {
     let expected = cases.map(|(path, text)| (path, (200, text.to_owned())));
     let _ = std::fs::remove_dir_all(&dir);
     assert_eq!(answers, expected);
+}
+
+/// Tables, types, several results, large rows, a wrong statement, a password and the pool.
+fn of_mysql(socket: &str) -> String {
+    format!(
+        "location = /mysql {{ content_by_lua_block {{
+             local mysql = require 'resty.mysql'
+             local function connect(options)
+                 local db = assert(mysql:new())
+                 db:set_timeout(20000)
+                 options.path, options.database = '{socket}', 'mysql'
+                 local ok, err = db:connect(options)
+                 return ok and db, err
+             end
+             local db = assert(connect({{ user = 'root' }}))
+             for _, text in ipairs({{
+                 'create database if not exists pets', 'drop table if exists pets.cats',
+                 'create table pets.cats (id serial primary key, name varchar(20), weight double)',
+                 [[create user if not exists tom identified by 'secret']], 'grant all on *.* to tom',
+             }}) do
+                 assert(db:query(text))
+             end
+             local done = assert(db:query(
+                 [[insert into pets.cats (name, weight) values ('Bob', 2.5), ('', null)]]))
+             local rows = assert(db:query('select * from pets.cats order by id'))
+             ngx.say(done.affected_rows, ' ', #rows, ' ', rows[1].name, ' ', rows[1].weight, ' ',
+                 rows[2].name == '', ' ', rows[2].weight == ngx.null)
+             local one, again = db:query('select 1; select 2 as two')
+             local two = assert(db:read_result())
+             ngx.say(one[1]['1'], ' ', again, ' ', two[1].two)
+             ngx.say(#assert(db:query([[select repeat('x', 300000) as x]]))[1].x)
+             local _, err, code, state = db:query('selekt')
+             ngx.say(err:sub(1, 32), ' ', code, ' ', state)
+             ngx.say(db:set_keepalive(60000, 10))
+             db = assert(connect({{ user = 'root' }}))
+             ngx.say(db:get_reused_times(), ' ', db:close())
+             db = assert(connect({{ user = 'tom', password = 'secret' }}))
+             ngx.say(db:query('select current_user() as me')[1].me, ' ', db:close())
+             ngx.say((select(2, connect({{ user = 'tom', password = 'wrong' }}))):match('Access denied'))
+         }} }}"
+    )
+}
+
+const OF_MYSQL: &str = "2 2 Bob 2.5 true true\n1 again 2\n300000\n\
+                        You have an error in your SQL sy 1064 42000\n1\n1 1\ntom@% 1\nAccess denied\n";
+
+#[test]
+#[ignore = "needs sources of others (CLEARWAY_LUA_LIBRARIES) and mariadbd"]
+fn mysql_runs_unchanged() {
+    let libraries =
+        std::env::var("CLEARWAY_LUA_LIBRARIES").expect("CLEARWAY_LUA_LIBRARIES names a directory");
+    let root = std::env::var("CLEARWAY_MARIADB").unwrap_or_else(|_| "/usr".to_owned());
+    let dir = std::env::temp_dir().join(format!("clearway-mariadb-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("it can be made");
+    let data = format!("--datadir={}", dir.join("data").display());
+    let base = format!("--basedir={root}");
+    let made = Command::new(format!("{root}/bin/mariadb-install-db"))
+        .args(["--no-defaults", &base, &data, "--auth-root-authentication-method=normal", "--skip-test-db"])
+        .args(["--user=root"])
+        .stdout(Stdio::null())
+        .status();
+    assert!(made.is_ok_and(|status| status.success()), "mariadb-install-db");
+    let socket = dir.join("mariadb");
+    let arguments = ["--no-defaults", &base, &data, "--user=root", "--skip-networking", "--socket"];
+    let running = Running::start(&format!("{root}/sbin/mariadbd"), &arguments, socket.clone());
+    let path = socket.display().to_string();
+    let server = server(&format!("lua_package_path '{libraries}/?.lua;;';"), &of_mysql(&path));
+    let answer = ask(&server, "/mysql");
+    let log = server.error_log();
+    drop(running);
+    let _ = std::fs::remove_dir_all(&dir);
+    assert_eq!(answer, (200, OF_MYSQL.to_owned()), "{log}");
 }
