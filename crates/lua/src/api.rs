@@ -19,6 +19,7 @@ pub mod encoding;
 #[cfg(feature = "tls")]
 mod handshake;
 mod header;
+mod json;
 mod loaded;
 mod log;
 pub mod modules;
@@ -92,6 +93,7 @@ const ROOMS: &[Room] = &[
     compiled::install,
     // Behind all that makes globals.
     modules::install,
+    json::install,
     loaded::install,
 ];
 

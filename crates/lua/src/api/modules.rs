@@ -188,7 +188,7 @@ mod tests {
              require 'thread.exdata'(), require('ngx.process').type()",
             "1 2 -1 nil -101 nil single",
         );
-        lua.says("return require('ngx.errlog').set_filter_level(1)", "nil");
+        lua.says("return (require('ngx.errlog').set_filter_level(1))", "nil");
         lua.says("return select('#', pcall(require('ngx.errlog').raw_log, ngx.ERR, 'x'))", "1");
         lua.raises("require('ngx.errlog').raw_log(99, 'x')", "bad log level");
         lua.says(
