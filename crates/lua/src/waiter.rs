@@ -109,28 +109,55 @@ impl Drop for Waiter {
 /// doubled.
 #[derive(Debug, Default)]
 pub(crate) struct Bells {
-    by_number: HashMap<u64, Bell>,
+    by_number: HashMap<u64, (Bell, Weak<Given>)>,
+    /// What those got that were woken and have not taken it.
+    given: HashMap<u64, Weak<Given>>,
     last: u64,
     swept: usize,
 }
 
+/// Lives until the thread that was woken goes on, or is killed before that.
+#[derive(Debug)]
+pub(crate) struct Given;
+
 impl Bells {
-    pub(crate) fn add(&mut self, bell: Bell) -> u64 {
+    /// The number of a bell, and what its thread has until it goes on.
+    pub(crate) fn add(&mut self, bell: Bell) -> (u64, Arc<Given>) {
         if self.by_number.len() > 2 * self.swept.max(64) {
-            self.by_number.retain(|_, bell| bell.is_waited_for());
+            self.by_number.retain(|_, (bell, _)| bell.is_waited_for());
             self.swept = self.by_number.len();
         }
         self.last += 1;
-        self.by_number.insert(self.last, bell);
-        self.last
+        let given = Arc::new(Given);
+        self.by_number.insert(self.last, (bell, Arc::downgrade(&given)));
+        (self.last, given)
     }
 
     pub(crate) fn is_waited_for(&self, number: u64) -> bool {
-        self.by_number.get(&number).is_some_and(Bell::is_waited_for)
+        self.by_number.get(&number).is_some_and(|(bell, _)| bell.is_waited_for())
     }
 
-    /// Wakes one; whether it was still waiting.
+    /// Wakes one; whether it was still waiting. What it gets is known until it is taken or lost.
     pub(crate) fn ring(&mut self, number: u64) -> bool {
-        self.by_number.remove(&number).is_some_and(|bell| bell.ring())
+        let Some((bell, given)) = self.by_number.remove(&number) else { return false };
+        let has_woken = bell.ring();
+        if has_woken {
+            self.given.insert(number, given);
+        }
+        has_woken
+    }
+
+    /// The thread that was woken has gone on.
+    pub(crate) fn take(&mut self, number: u64) {
+        self.given.remove(&number);
+    }
+
+    /// Whether the thread that was woken was killed before it went on; said once.
+    pub(crate) fn is_lost(&mut self, number: u64) -> bool {
+        let is_lost = self.given.get(&number).is_some_and(|given| given.strong_count() == 0);
+        if is_lost {
+            self.given.remove(&number);
+        }
+        is_lost
     }
 }

@@ -74,8 +74,28 @@ fn light_threads_run_beside_each_other() {
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn semaphores_wake_threads() {
     let server = server(
-        "",
-        "location = /semaphore {
+        "init_worker_by_lua_block {
+             local s = require('ngx.semaphore').new() s:post(2)
+             ngx.log(ngx.WARN, 'left: ', s:count(), ' ', select(2, s:wait(0.1)))
+         }",
+        "location = /lost {
+             content_by_lua_block {
+                 local s = require('ngx.semaphore').new()
+                 local t = ngx.thread.spawn(function() s:wait(60) end)
+                 s:post() ngx.thread.kill(t)
+                 ngx.print(s:count(), s:wait(0), s:count())
+             }
+         }
+         location = /turns {
+             content_by_lua_block {
+                 local s = require('ngx.semaphore').new()
+                 local t = ngx.thread.spawn(function() return s:wait(60) end)
+                 s:post(2)
+                 local _, err = s:wait(0)
+                 ngx.print(err, select(2, ngx.thread.wait(t)), s:wait(0), s:count())
+             }
+         }
+         location = /semaphore {
              content_by_lua_block {
                  local s = require('ngx.semaphore').new()
                  local t = ngx.thread.spawn(function() ngx.print('w', s:wait(10)) end)
@@ -84,7 +104,17 @@ fn semaphores_wake_threads() {
              }
          }",
     );
-    check(&server, &[("/semaphore", 200, "c-1wtruetimeout0")]);
+    check(
+        &server,
+        &[
+            ("/semaphore", 200, "c-1wtruetimeout0"),
+            // What a thread was given that is killed before it goes on is there for others.
+            ("/lost", 200, "1true0"),
+            ("/turns", 200, "timeouttruetrue0"),
+        ],
+    );
+    let disabled = "API disabled in the context of init_worker_by_lua*";
+    server.wait_log("logs/error.log", &format!("left: 2 {disabled}, context: init_worker_by_lua*"));
 }
 
 #[test]

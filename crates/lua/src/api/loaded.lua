@@ -7,7 +7,7 @@ loaded.ndk = ndk
 loaded["resty.core"] = { version = "0.1.33" }
 
 for _, name in ipairs({
-    "base64", "coroutine", "ctx", "exit", "hash", "ndk", "param", "phase", "regex", "shdict", "socket", "uri",
+    "base64", "coroutine", "exit", "hash", "ndk", "param", "phase", "regex", "shdict", "socket", "uri",
     "var", "worker",
 }) do
     local module = "resty.core." .. name

@@ -188,6 +188,8 @@ mod tests {
              require 'thread.exdata'(), require('ngx.process').type()",
             "1 2 -1 nil -101 nil single",
         );
+        lua.raises("require('ngx.req').add_header('a', 'b')", "API disabled in the current context");
+        lua.says("return require('resty.core.ctx').get_ctx_table == nil", "false");
         lua.says("return (require('ngx.errlog').set_filter_level(1))", "nil");
         lua.says("return select('#', pcall(require('ngx.errlog').raw_log, ngx.ERR, 'x'))", "1");
         lua.raises("require('ngx.errlog').raw_log(99, 'x')", "bad log level");

@@ -1,7 +1,7 @@
 //! `ngx.semaphore`: threads of one VM that wait for each other. How many are left and which wait is in
 //! semaphore.lua; here is what has a thread wait and wakes it.
 
-use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_luajit::{Call, Fault, Raise, Returns, Stack};
 
 use super::room::{Install, put};
 use crate::current::{Pause, YIELDABLE, allow, current, pause};
@@ -13,11 +13,33 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "_semaphore_wait", wait);
         put(stack, "_semaphore_waits", is_waiting);
         put(stack, "_semaphore_wake", wake);
+        put(stack, "_semaphore_refused", refused);
+        put(stack, "_semaphore_taken", |call| {
+            let number = call.number(1)? as u64;
+            current(call, |current| current.vm.bells.take(number))?;
+            Ok(Returns::Values(0))
+        });
+        put(stack, "_semaphore_lost", |call| {
+            let number = call.number(1)? as u64;
+            let is_lost = current(call, |current| current.vm.bells.is_lost(number))?;
+            call.stack.push(is_lost);
+            Ok(Returns::Values(1))
+        });
     });
     install.run(include_str!("semaphore.lua"), c"=ngx.semaphore")
 }
 
-/// (milliseconds, queue, place): waits, as what it puts into the queue.
+/// Why code cannot wait here; nothing where it can.
+fn refused(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let phase = current(call, |current| current.phase)?;
+    if YIELDABLE.has(phase) {
+        return Ok(Returns::Values(0));
+    }
+    call.stack.push(&*format!("API disabled in the context of {}", phase.context_name()));
+    Ok(Returns::Values(1))
+}
+
+/// (milliseconds, queue, place): waits, as what it puts into the queue; what is woken gets that as well.
 fn wait(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, YIELDABLE)?;
     let (ms, place) = (call.number(1)? as u64, call.number(3)? as i32);
@@ -25,12 +47,19 @@ fn wait(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return Err(call.raise("no request found"));
     };
     let (waiter, bell) = Waiter::new(home, Some(ms));
-    let number = current(call, |current| current.vm.bells.add(bell))?;
+    let (number, given) = current(call, |current| current.vm.bells.add(bell))?;
     call.stack.push(number as f64);
     call.stack.raw_set_item(2, place);
     let operation = Operation::new(async move {
         match waiter.await {
-            true => Answers::Push(Box::new(|stack| stack.push(true)), None),
+            true => {
+                let push = move |stack: &mut Stack<'_>| {
+                    stack.push(true);
+                    stack.push(number as f64);
+                    drop(given);
+                };
+                Answers::Push(Box::new(push), None)
+            }
             false => Answers::Failed("timeout".into()),
         }
     });

@@ -94,6 +94,12 @@ function base.allows_subsystem(...)
     error("unsupported subsystem: http", 2)
 end
 
+local context = { version = VERSION }
+
+function context.get_ctx_table()
+    return ngx.ctx
+end
+
 local utils = { version = VERSION }
 
 function utils.str_replace_char(text, find, with)
@@ -124,6 +130,9 @@ local request, set_header = { version = VERSION }, ngx.req.set_header
 local add_request_header = native.add_request_header
 
 function request.set_req_header(name, value, override)
+    if not is_for_request() then
+        error("API disabled in the current context", 3)
+    end
     if name == nil then
         error("bad 'name' argument: string expected, got nil", 3)
     end
@@ -267,7 +276,8 @@ end
 http_response.bypass_if_checks = response.bypass_if_checks
 
 for name, module in next, {
-    ["resty.core.base"] = base, ["resty.core.utils"] = utils, ["resty.core.request"] = request,
+    ["resty.core.base"] = base, ["resty.core.ctx"] = context, ["resty.core.utils"] = utils,
+    ["resty.core.request"] = request,
     ["resty.core.response"] = response, ["resty.core.time"] = time, ["resty.core.misc"] = magic,
     ["ngx.errlog"] = errlog, ["ngx.process"] = process, ["ngx.req"] = http_request,
     ["ngx.resp"] = http_response,
