@@ -412,13 +412,6 @@ impl<'a> Current<'a> {
             }
             (Some(sink), _) => sink.log(level, message),
             (None, _) => {}
-        match self.sink {
-            Some(sink) if self.phase == LuaPhase::InitWorker => {
-                let context = self.phase.context_name();
-                sink.log(level, format_args!("{message}, context: {context}"));
-            }
-            Some(sink) => sink.log(level, message),
-            None => {}
         }
         self.scene(|scene| scene.request().log(level, message));
     }

@@ -40,9 +40,9 @@ pub mod vm;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
 
+pub use api::modules::{ProcessType, run_in};
 #[cfg(not(loom))]
 pub use api::say_configured;
-pub use api::modules::{ProcessType, run_in};
 #[cfg(not(loom))]
 pub use phases::{
     LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare,

@@ -12,8 +12,8 @@ mod libraries;
 mod lifecycle;
 mod network;
 mod own;
-mod worker_threads;
 mod signals;
+mod worker_threads;
 
 use std::time::{Duration, Instant};
 

@@ -8,15 +8,10 @@ use super::room::Install;
 use crate::current::{Pause, Run, YIELDABLE};
 use crate::threads::{Answers, Operation};
 
-pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+/// What its Lua asks `resty.core.base` for is in `modules`.
+pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
     set_poster(post);
-    install.table("", |stack| {
-        stack.push_host();
-        // What is shown, and the replies, are others' business.
-        stack.pop(2);
-        stack.raw_set_field(-2, "_host");
-    });
-    install.run(include_str!("resty_ffi.lua"), c"=resty_ffi")
+    Ok(())
 }
 
 /// Has the code wait that posts, where it may.
