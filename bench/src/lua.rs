@@ -3,10 +3,11 @@
 //! short; `garbage`: what a request leaves behind; `loops`: `incr` from two loops; `report`: what a report
 //! says of a workload that blocks; `reload`: reloads under a load of Lua, some of which fail. `redis`,
 //! `capture`, `threads`: what waits beside requests; `faults`: servers of sockets that fail, and clients that
-//! leave.
+//! leave; `worker-thread`: calls that run in threads of pools, and what their VMs keep.
 
 mod beside;
 mod blocked;
+mod calls;
 mod faults;
 mod figures;
 mod reloads;
@@ -18,7 +19,7 @@ use crate::args::Args;
 use crate::servers;
 
 const USAGE: &str = "lua blocked | soak MINUTES | cpu | garbage | loops | report | reload | redis | \
-                     capture | threads | faults MINUTES";
+                     capture | threads | faults MINUTES | worker-thread";
 
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let words = args.words();
@@ -41,6 +42,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
             let minutes = minutes.parse().map_err(|_| format!("{minutes}: not a number of minutes"))?;
             faults::command(args, minutes)
         }
+        ["worker-thread"] => calls::command(args),
         _ => Err(USAGE.to_owned()),
     }
 }

@@ -12,6 +12,7 @@ mod libraries;
 mod lifecycle;
 mod network;
 mod own;
+mod plugins;
 mod signals;
 mod worker_threads;
 

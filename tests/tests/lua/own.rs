@@ -231,3 +231,30 @@ fn requests_have_their_ctx_and_locations_their_turn() {
     }
     check(&server, &[("/both", 200, "slow\ntrue\n")]);
 }
+
+/// What the process is, and lines of the log as they are.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_knows_its_process_and_writes_plain_lines() {
+    let server = server(
+        "",
+        "location = /process { content_by_lua_block {
+             local process = require 'ngx.process'
+             ngx.print(process.type(), ' ', process.get_master_pid() == ngx.worker.pid(), ' ',
+                 select(2, process.enable_privileged_agent())) } }
+         location = /log { content_by_lua_block {
+             local errlog = require 'ngx.errlog'
+             errlog.raw_log(ngx.WARN, 'a plain line')
+             local _, err = pcall(errlog.raw_log, 'x', 'y')
+             local is_level = errlog.get_sys_filter_level() == ngx.INFO
+             ngx.print(is_level, err:find('must be a number', 1, true) ~= nil)
+         } }",
+    );
+    check(
+        &server,
+        &[("/process", 200, "single true API disabled in the current context"), ("/log", 200, "truetrue")],
+    );
+    let log = server.wait_log("logs/error.log", "a plain line");
+    let line = log.lines().find(|line| line.contains("a plain line")).expect("it was waited for");
+    assert!(!line.contains("[lua]"), "no place in front: {line}");
+}
