@@ -159,6 +159,12 @@ impl Phases {
         Self(!Self::of(phases).0)
     }
 
+    /// These and others.
+    #[must_use]
+    pub const fn or(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
     /// These, but for others.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {

@@ -1,6 +1,7 @@
 //! What is counted about Lua.
 
-use clearway_metrics::{Counter, Metric};
+use clearway_luajit::resty_ffi::{Counts, counts};
+use clearway_metrics::{Counter, Family, Kind, Label, Metric, Put, Value};
 
 /// Runs that `lua_max_run_time` has ended.
 pub(crate) static ENDED: Counter = Counter::new(
@@ -24,6 +25,33 @@ pub(crate) static CALLS_REFUSED: Counter = Counter::new(
      lua_worker_thread_vm_pool_size calls were under way.",
 );
 
+const EVENT: Label = Label {
+    name: "event",
+    help: "`posted`; `refused`: its queue was full, or there was none; `answered`; `astray`: an answer that \
+           was for no task, as it was the second one or names none.",
+};
+
+/// Tasks of plugins.
+static TASKS: Family = Family::new(
+    Kind::Counter,
+    "lua_plugin_tasks_total",
+    "tasks",
+    "Tasks that code of Lua gave to plugins, and what became of them.",
+)
+.by(&[EVENT]);
+
+fn put_tasks(put: &mut Put<'_>) {
+    let Counts { posted, refused, answered, astray } = counts();
+    let events = [("posted", posted), ("refused", refused), ("answered", answered), ("astray", astray)];
+    for (event, value) in events {
+        put(&[("event", event)], Value::Number(value));
+    }
+}
+
 /// Everything that is counted here, for the reference and the status API.
-pub(crate) static ALL: &[Metric] =
-    &[Metric::Counter(&ENDED), Metric::Counter(&CROWDED), Metric::Counter(&CALLS_REFUSED)];
+pub(crate) static ALL: &[Metric] = &[
+    Metric::Counter(&ENDED),
+    Metric::Counter(&CROWDED),
+    Metric::Counter(&CALLS_REFUSED),
+    Metric::Values(&TASKS, put_tasks),
+];

@@ -20,6 +20,7 @@ mod ffi;
 mod host;
 pub mod interrupt;
 mod layout;
+pub mod plugin_library;
 mod reference;
 pub mod registry;
 mod reply;

@@ -551,6 +551,18 @@ fn keep_signals(look: Look) {
     }
 }
 
+/// The runtime of a plugin has begun.
+pub(crate) fn look_after_signals() {
+    keep_signals(Look::Now);
+}
+
+/// Whether tasks can be posted to the queue at this address. Any thread.
+#[must_use]
+pub fn is_open(queue: usize) -> bool {
+    let queue = TABLE.as_ref().and_then(|table| table.queue(queue));
+    queue.is_some_and(|queue| !queue.is_finished.load(Ordering::Acquire))
+}
+
 /// Whether a plugin was loaded, as far as can be seen: it has threads, and things to do at the end of the
 /// process. Any thread.
 #[must_use]

@@ -13,7 +13,7 @@ use super::header::add_header as add_response_header;
 use super::log::level_of;
 use super::request::add_header as add_request_header;
 use super::room::{Install, put};
-use crate::current::current;
+use crate::current::{LuaPhase, Run, current};
 
 /// Code that is loaded when it is asked for, where the path has none of that name.
 const MADE: [(&str, &str); 2] = [
@@ -55,9 +55,12 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "raw_log", raw_log);
         put(stack, "filter_level", filter_level);
         put(stack, "process_type", |call| {
-            call.stack.push(match process_type() {
-                ProcessType::Single => "single",
-                ProcessType::Worker => "worker",
+            // As upstream's, whose `init_by_lua` runs in the master.
+            let phase = call.with_context::<Run, _>(|current| current.phase);
+            call.stack.push(match (process_type(), phase) {
+                (ProcessType::Single, _) => "single",
+                (ProcessType::Worker, Some(LuaPhase::Init)) => "master",
+                (ProcessType::Worker, _) => "worker",
             });
             Ok(Returns::Values(1))
         });
