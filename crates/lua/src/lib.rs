@@ -52,3 +52,4 @@ pub use phases::{
 pub use phases::{LUA_HANDSHAKE, LUA_TLS, LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VERIFY};
 #[cfg(not(loom))]
 pub use socket::connect_with;
+pub use socket::pool::end_connections;

@@ -265,6 +265,7 @@ impl Schedule {
 
     /// As [`run`](Self::run), for a stage of something else: its task may be taken by another carrier, and
     /// the code cannot read the body.
+    #[cfg(feature = "tls")]
     pub(crate) fn poll_ended(
         &mut self,
         ground: &mut Ground<'_, '_, '_>,

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
@@ -94,6 +94,9 @@ impl LoopPools {
         let home = conn.home();
         let (idle, oldest, waiter, shared) = {
             let mut pools = self.enter();
+            if HAVE_ENDED.load(Ordering::SeqCst) {
+                return;
+            }
             let Some(pool) = pools.by_key.get_mut(key) else { return };
             let shared = Arc::clone(&pool.shared);
             conn.count(|| Ticket::of(&shared));
@@ -114,6 +117,33 @@ impl LoopPools {
 struct Pools {
     by_key: HashMap<Vec<u8>, Pool>,
     swept: usize,
+}
+
+/// With the last VM of the loop.
+impl Drop for Pools {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Pools {
+    /// All that are put aside end.
+    fn end(&mut self) {
+        for idle in self.by_key.values_mut().flat_map(|pool| pool.idle.drain(..)) {
+            drop(idle.leave(DEAD));
+        }
+    }
+}
+
+/// Set before the pools are looked through, and looked at behind their locks: what is put aside later is not.
+static HAVE_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// The process ends: connections that are put aside hold it no longer. Any thread.
+pub fn end_connections() {
+    HAVE_ENDED.store(true, Ordering::SeqCst);
+    for pools in OF_LOOPS.load().iter().filter_map(|(_, pools)| pools.upgrade()) {
+        pools.enter().end();
+    }
 }
 
 /// That of one key.

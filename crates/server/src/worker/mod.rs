@@ -437,6 +437,7 @@ impl Worker {
         if let Some(snapshot) = self.snapshot() {
             clearway_lua::retire(snapshot, &*self.log);
         }
+        clearway_lua::end_connections();
         self.runtime.wake_all();
     }
 
