@@ -32,7 +32,8 @@ type Find = fn(&mut HandshakeCodes) -> &mut Setting<Option<Arc<dyn HandshakeCode
 
 /// A directive in both of its forms.
 macro_rules! code {
-    ($((
+    // What stands beside a `_file` in its example comes first.
+    ($beside:literal, $((
         $contexts:expr, $name:literal, $phase:expr, $doc:literal, $example:literal, $see:expr, $find:expr
     )),* $(,)?) => {
         &[$(
@@ -60,7 +61,7 @@ macro_rules! code {
                 default: "",
                 doc: concat!("The same as `", $name, "_block`, with code from a file, which is read when VMs \
                               are made. A relative name is looked up where relative paths begin."),
-                example: concat!("\n            ", $name, "_file conf/handshake.lua;"),
+                example: concat!("\n            ", $name, "_file conf/handshake.lua;", $beside),
                 see: &[concat!($name, "_block")],
                 handler: |scope, directive| {
                     let path = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
@@ -81,6 +82,7 @@ pub(super) use code;
 const SERVERS: Contexts = context::HTTP.or(context::SERVER);
 
 static DIRECTIVES: &[Spec<Load>] = code![
+    "",
     (
         SERVERS,
         "ssl_client_hello_by_lua",

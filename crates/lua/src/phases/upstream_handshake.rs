@@ -56,6 +56,7 @@ static FLAGS: &[Spec<Load>] = &[Spec {
 type Find = fn(&mut UpstreamCodes) -> &mut Setting<Option<Arc<dyn UpstreamCode>>>;
 
 static DIRECTIVES: &[Spec<Load>] = code![
+    "\n            proxy_pass https://127.0.0.1:8443;",
     (
         context::LOCATION,
         "proxy_ssl_certificate_by_lua",
