@@ -305,8 +305,10 @@ fn both_protocols_share_limits_of_what_is_under_way() {
         server {
             listen 127.0.0.1:%%PORT%%;
             http2 on;
-            location /held { limit_conn open 1; limit_conn_status 429; echo_read_request_body;
-                             echo_request_body; }
+            # Room for one that is asked beside it.
+            location /held { limit_conn open 3; echo_read_request_body; echo_request_body; }
+            location /asked { limit_conn open 1; limit_conn_status 429; echo_read_request_body;
+                              echo_request_body; }
         }";
     let server = deployed("events { }", http).start();
     let is_refused = |path: &str| {
@@ -317,21 +319,21 @@ fn both_protocols_share_limits_of_what_is_under_way() {
         first == 429 && second == "429"
     };
     let mut first = hold_http1(&server);
-    expect_soon("what HTTP/1 holds is counted", || is_refused("/held?key=a"));
-    assert!(!is_refused("/held?key=b"), "it has another key");
+    expect_soon("what HTTP/1 holds is counted", || is_refused("/asked?key=a"));
+    assert!(!is_refused("/asked?key=b"), "it has another key");
     first.send(b"text");
     assert_eq!(first.response().text(), "text");
 
     let mut client = open(&server);
     let begun =
-        |stream: u32| Frames::request(stream, "POST", "/held?key=c", &[("content-length", "4")], Rest::Open);
-    client.send(&begun(1));
-    expect_soon("what HTTP/2 holds is counted", || is_refused("/held?key=c"));
-    client.send(&begun(3));
+        |stream: u32, path| Frames::request(stream, "POST", path, &[("content-length", "4")], Rest::Open);
+    client.send(&begun(1, "/held?key=c"));
+    expect_soon("what HTTP/2 holds is counted", || is_refused("/asked?key=c"));
+    client.send(&begun(3, "/asked?key=c"));
     assert_eq!(client.answer(3).status(), "429", "of the same connection");
     client.say(kind::DATA, flag::END_STREAM, 1, b"text");
     assert_eq!(client.answer(1).text(), "text");
-    expect_soon("none is held any more", || server.get("/held?key=c").status == 200);
+    expect_soon("none is held any more", || server.get("/asked?key=c").status == 200);
 }
 
 /// Code in each phase that requests have. What log phases see is counted, as nobody is told.
