@@ -138,16 +138,21 @@ pub fn difference(question: &str, answer: impl Fn(&Binary) -> String) -> Option<
     (got != wanted).then(|| comparison(&(wanted, got)))
 }
 
-/// Both texts, line by line; lines that only one has are marked.
+/// The lines that only one of both has, and behind them all that was wanted with the missing ones marked.
 pub(crate) fn comparison((wanted, got): &(String, String)) -> String {
-    let mut out = String::new();
     let (wanted, got): (Vec<&str>, Vec<&str>) = (wanted.lines().collect(), got.lines().collect());
-    for line in &wanted {
-        let mark = if got.contains(line) { ' ' } else { '-' };
-        out.push_str(&format!("{mark} {line}\n"));
+    let missing = |line: &&&str| !got.contains(line);
+    let mut out = String::from("they differ:\n");
+    for line in wanted.iter().filter(missing) {
+        out.push_str(&format!("- {line}\n"));
     }
     for line in got.iter().filter(|line| !wanted.contains(line)) {
         out.push_str(&format!("+ {line}\n"));
+    }
+    out.push_str("where\n");
+    for line in &wanted {
+        let mark = if missing(&line) { '-' } else { ' ' };
+        out.push_str(&format!("{mark} {line}\n"));
     }
     out
 }
@@ -352,7 +357,7 @@ mod tests {
     #[test]
     fn differences_are_marked() {
         let texts = ("a\nb\n".to_owned(), "a\nc\n".to_owned());
-        assert_eq!(comparison(&texts), "  a\n- b\n+ c\n");
+        assert_eq!(comparison(&texts), "they differ:\n- b\n+ c\nwhere\n  a\n- b\n");
     }
 
     #[test]

@@ -158,6 +158,17 @@ impl Server {
         self.read("logs/error.log")
     }
 
+    /// Ends it with SIGQUIT and returns `logs/error.log` with all that it had to say: lines are written by a
+    /// thread of their own and may come later than the answers that they are about.
+    ///
+    /// # Panics
+    /// If it does not end within [`PATIENCE`].
+    pub fn last_error_log(&mut self) -> String {
+        self.signal(Signal::QUIT);
+        self.wait_exit(PATIENCE).expect("SIGQUIT ends a server");
+        self.error_log()
+    }
+
     /// `logs/access.log`.
     pub fn access_log(&self) -> String {
         self.read("logs/access.log")

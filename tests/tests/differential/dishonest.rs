@@ -67,7 +67,7 @@ fn play(binary: &Binary, cases: &[(&str, Vec<u8>)]) -> String {
     let scripts: Arc<[(Behind, Vec<u8>)]> = scripts.collect();
     let origin = Origin::start(move |stream| play_script(stream, &scripts));
     let port = origin.port().to_string();
-    let server = Setup::http(binary.clone(), &config(&port)).start();
+    let mut server = Setup::http(binary.clone(), &config(&port)).start();
     let mut texts = vec![String::new(); cases.len()];
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES)
@@ -84,7 +84,7 @@ fn play(binary: &Binary, cases: &[(&str, Vec<u8>)]) -> String {
             texts[number] = text;
         }
     });
-    let log = server.error_log();
+    let log = server.last_error_log();
     for (number, (title, _)) in cases.iter().enumerate() {
         let (method, path, _) = how(title);
         let request = format!("request: \"{method} {path}{number} ");

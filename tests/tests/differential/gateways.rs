@@ -6,9 +6,8 @@ use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use clearway_testkit::{Binary, Case, Setup, recorded, wait_until};
+use clearway_testkit::{Binary, Case, Setup, recorded};
 
 use crate::dishonest::{ask, lines_about, show};
 use crate::origin::Origin;
@@ -246,29 +245,23 @@ fn is_whole(input: &[u8]) -> bool {
     }
 }
 
-/// How late a line may be.
-const LATE: Duration = Duration::from_secs(3);
-
 fn play(binary: &Binary) -> String {
     let all = Arc::new(plays());
     let mine = Arc::clone(&all);
     let origin = Origin::start(move |stream| serve(stream, &mine));
-    let server = Setup::http(binary.clone(), &config(&origin.port().to_string())).start();
+    let mut server = Setup::http(binary.clone(), &config(&origin.port().to_string())).start();
+    let answers: Vec<Vec<u8>> = all
+        .iter()
+        .enumerate()
+        .map(|(number, Play { path, .. })| ask(&server, "GET", &format!("{path}{MARK}{number}{MARK}")))
+        .collect();
+    let log = server.last_error_log();
     let mut said = String::new();
-    for (number, Play { title, path, .. }) in all.iter().enumerate() {
-        let answer = ask(&server, "GET", &format!("{path}{MARK}{number}{MARK}"));
-        writeln!(said, "{path} {title}: {}", show("GET", &answer)).expect("memory");
-        let request = format!("request: \"GET {path}{MARK}{number}{MARK} ");
+    for (number, (Play { title, path, .. }, answer)) in all.iter().zip(&answers).enumerate() {
+        writeln!(said, "{path} {title}: {}", show("GET", answer)).expect("memory");
+        let about = lines_about(&log, &format!("request: \"GET {path}{MARK}{number}{MARK} "));
         // A kept connection that the server closes is met by the next request, or is not.
         let is_luck = |line: &&str| path.starts_with("/kept/") && line.contains("recv() failed (104");
-        let mut about = lines_about(&server.error_log(), &request);
-        if answer.starts_with(b"HTTP/1.1 502") {
-            // On a busy machine the line may come later than the end of the connection waits for it.
-            wait_until(LATE, || {
-                about = lines_about(&server.error_log(), &request);
-                !about.is_empty()
-            });
-        }
         for line in about.lines().filter(|line| !is_luck(line)) {
             writeln!(said, "{path} {title}: {}", line.trim_start()).expect("memory");
         }
