@@ -120,6 +120,8 @@ enum Taken<'i> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
     Stays,
+    /// The client was told that it will be over; what it sends until it has seen that is taken.
+    Announced,
     /// The client was told that it is over (GOAWAY).
     Told,
 }
@@ -364,6 +366,10 @@ impl Connection {
             Frame::PriorityUpdate(of, value) => {
                 self.meter.priority()?;
                 self.schedule.set_urgency(of, Urgency::parse(value));
+                Ok(None)
+            }
+            Frame::PingAck(bytes) if self.is_farewell(bytes) => {
+                self.go_away(ErrorCode::NoError);
                 Ok(None)
             }
             Frame::PingAck(_) | Frame::GoAway(..) | Frame::Unknown => {

@@ -22,6 +22,11 @@ pub(crate) fn reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
     out.extend_from_slice(&(code as u32).to_be_bytes());
 }
 
+pub(crate) fn ping(out: &mut Vec<u8>, bytes: [u8; 8]) {
+    FrameHead { length: PING_BYTES, kind: kind::PING, flags: 0, stream: 0 }.push(out);
+    out.extend_from_slice(&bytes);
+}
+
 pub(crate) fn ping_ack(out: &mut Vec<u8>, bytes: [u8; 8]) {
     FrameHead { length: PING_BYTES, kind: kind::PING, flags: flag::ACK, stream: 0 }.push(out);
     out.extend_from_slice(&bytes);

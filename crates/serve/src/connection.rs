@@ -29,7 +29,7 @@ const LINGERING_READ_BYTES: usize = 4 * 1024;
 /// When the server stops, a connection that was accepted or answered less than so long ago stays for the
 /// rest of it, milliseconds: a request may be on its way, and would be lost with the connection. Its answer
 /// closes the connection then.
-const STOP_GRACE_MS: u64 = 1_000;
+pub(crate) const STOP_GRACE_MS: u64 = 1_000;
 
 /// From this lag of its loop on, a connection that becomes idle may be moved to another one, milliseconds.
 /// Turns that are as long mean that the loop is not handed over in time.

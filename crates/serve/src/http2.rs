@@ -142,8 +142,7 @@ pub(crate) async fn serve(connection: &mut Connection) {
             }
         });
         match idle.await {
-            Idle::New | Idle::Readable => {}
-            Idle::Leaving => break End::Said(ErrorCode::NoError),
+            Idle::New | Idle::Readable | Idle::Leaving => {}
             Idle::Closed => break End::Said(ErrorCode::NoError),
             Idle::TimedOut if connection.conn.link.served() > 0 => break End::Said(ErrorCode::NoError),
             Idle::TimedOut => {
@@ -247,9 +246,7 @@ impl Frames {
         if conn.client.listener().closes(conn.setup.generation()) {
             return Poll::Ready(Turn::End(End::Gone));
         }
-        if self.is_to_leave(conn) {
-            self.protocol.go_away(ErrorCode::NoError);
-        }
+        self.see_to_farewell(conn);
         self.streams.begin_poll();
         let mut budget = HEADS_PER_POLL;
         for _ in 0..READS_PER_POLL {
@@ -273,6 +270,17 @@ impl Frames {
         Poll::Pending
     }
 
+    /// When the connection is to end: what the client has sent before it knows that is still answered.
+    fn see_to_farewell(&mut self, conn: &Conn) {
+        if !self.is_to_leave(conn) {
+            return;
+        }
+        self.protocol.announce_leave();
+        if self.deadlines.is_farewell_over(conn.client.home.now_ms()) {
+            self.protocol.go_away(ErrorCode::NoError);
+        }
+    }
+
     /// Whether the server stops, or has another configuration.
     fn is_to_leave(&self, conn: &Conn) -> bool {
         !conn.client.listener().is_as_of(self.generation)
@@ -285,7 +293,8 @@ impl Frames {
             if self.protocol.is_leaving() {
                 return Poll::Ready(Turn::End(End::Said(ErrorCode::NoError)));
             }
-            if self.input.is_empty() && !self.protocol.is_in_block() {
+            let is_between = self.input.is_empty() && !self.protocol.is_in_block();
+            if is_between && self.deadlines.farewell_by_ms().is_none() {
                 return Poll::Ready(Turn::Idle);
             }
         }
@@ -299,11 +308,16 @@ impl Frames {
             true => self.deadlines.await_output(now_ms),
             false => self.deadlines.note_sent(),
         }
-        let Some(deadline_ms) = self.deadlines.first(self.streams.first_stall_ms()) else {
+        let farewell_by_ms = self.deadlines.farewell_by_ms().filter(|_| !self.protocol.is_leaving());
+        let Some(deadline_ms) = self.deadlines.first(self.streams.first_stall_ms(), farewell_by_ms) else {
             return Poll::Pending;
         };
         conn.link.timer.arm(deadline_ms);
         if conn.link.timer.poll_expired(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if farewell_by_ms.is_some_and(|by_ms| now_ms >= by_ms) {
+            cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let since_ms = now_ms.saturating_sub(self.deadlines.send_timeout_ms());

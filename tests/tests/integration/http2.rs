@@ -350,3 +350,22 @@ fn a_reload_ends_connections_behind_their_requests() {
     assert_eq!(busy.answer(1).text(), "slow\n");
     serves(&server);
 }
+
+/// A client whose request crosses what the server says of a reload is answered all the same.
+#[test]
+fn a_reload_refuses_nothing_that_is_on_its_way() {
+    let server = start();
+    let mut clients: Vec<Http2> = (0..20).map(|_| open(&server)).collect();
+    for client in &mut clients {
+        client.wait(|frames| frames.settings.is_some());
+    }
+    server.signal(Signal::HUP);
+    clients.iter_mut().for_each(|client| client.get(1, "/first"));
+    for client in &mut clients {
+        assert_eq!(client.answer(1).status(), "200");
+        client.wait(|frames| frames.gone.is_some());
+        client.say(kind::PING, flag::ACK, 0, b"farewell");
+        client.wait(|_| false);
+        assert_eq!(client.frames.gone, Some((0, 1)));
+    }
+}

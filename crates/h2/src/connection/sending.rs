@@ -10,6 +10,9 @@ use crate::push;
 /// The longest payload that is sent, however much the client takes, bytes.
 const SENT_PAYLOAD_MAX_BYTES: u32 = 64 * 1024;
 
+/// What the PING says whose answer a client gives once it knows that the connection will end.
+const FAREWELL: [u8; 8] = *b"farewell";
+
 /// What a stream says.
 impl Connection {
     /// Moves control frames behind what `out` holds.
@@ -140,6 +143,26 @@ impl Connection {
         let widened = open.receive_window.widen(increment);
         debug_assert!(widened.is_ok() && increment > 0, "a window is no larger than it may be");
         push::window_update(&mut self.control, stream, increment);
+    }
+
+    /// Tells the client that the connection is to end, once. One that has begun no stream yet has its first
+    /// request on its way as a rule: nothing is refused before it knows, and a PING follows, whose answer
+    /// says that. With that answer comes the [last word](Self::go_away), which is the caller's to say if the
+    /// client does not answer (RFC 9113 §6.8). Others are told the last word at once, as nginx does.
+    pub fn announce_leave(&mut self) {
+        if self.streams.last() > 0 && self.leave == Leave::Stays {
+            self.go_away(ErrorCode::NoError);
+        }
+        if self.leave == Leave::Stays {
+            self.leave = Leave::Announced;
+            push::go_away(&mut self.control, STREAM_MAX, ErrorCode::NoError);
+            push::ping(&mut self.control, FAREWELL);
+        }
+    }
+
+    /// Whether this answers the PING behind what was announced.
+    pub(super) fn is_farewell(&self, bytes: [u8; 8]) -> bool {
+        self.leave == Leave::Announced && bytes == FAREWELL
     }
 
     /// Tells the client that no more streams are taken, once.

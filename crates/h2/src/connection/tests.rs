@@ -367,6 +367,29 @@ fn who_is_told_to_go_begins_nothing_more() {
 }
 
 #[test]
+fn what_comes_before_the_farewell_is_known_is_taken() {
+    let mut peer = Peer::new();
+    peer.server.announce_leave();
+    peer.server.announce_leave();
+    let announced = (kind::GOAWAY, 0, vec![0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    assert_eq!(peer.control(), [announced, (kind::PING, 0, b"farewell".to_vec())], "once");
+    let begun = peer.begin(3, Rest::Ended).expect("a request that was on its way");
+    assert!(begun.starts_with("Head"), "{begun}");
+    peer.say(kind::PING, flag::ACK, 0, b"another.").expect("it is no answer to that");
+    assert!(!peer.server.is_leaving());
+    peer.say(kind::PING, flag::ACK, 0, b"farewell").expect("the client knows now");
+    assert_eq!(peer.control(), [(kind::GOAWAY, 0, vec![0, 0, 0, 3, 0, 0, 0, 0])]);
+    assert!(peer.server.is_leaving());
+    assert_eq!(peer.begin(5, Rest::Ended), Ok("Need".into()), "refused");
+
+    let mut peer = Peer::new();
+    peer.begin(1, Rest::Ended).expect("a request");
+    peer.server.announce_leave();
+    assert_eq!(peer.control(), [(kind::GOAWAY, 0, vec![0, 0, 0, 1, 0, 0, 0, 0])], "the last word");
+    assert!(peer.server.is_leaving());
+}
+
+#[test]
 fn frames_that_are_too_long_are_not_waited_for() {
     for (kind, length) in
         [(kind::SETTINGS, 16_385), (kind::HEADERS, 40_000), (kind::PING, 9), (kind::PUSH_PROMISE, 4)]

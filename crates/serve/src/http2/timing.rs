@@ -3,6 +3,7 @@
 use clearway_http::CoreLocation;
 
 use crate::conn::Conn;
+use crate::connection::STOP_GRACE_MS;
 
 /// The times of one connection, milliseconds of the loop's clock.
 pub(super) struct Deadlines {
@@ -18,6 +19,8 @@ pub(super) struct Deadlines {
     complete_by_ms: Option<u64>,
     /// Until when something of what there is has to be taken.
     sent_by_ms: Option<u64>,
+    /// Until when a client that was told that the connection will end is waited for.
+    farewell_by_ms: Option<u64>,
 }
 
 impl Deadlines {
@@ -34,7 +37,18 @@ impl Deadlines {
             first_request_by_ms: Some(conn.client.start_ms + header_timeout_ms),
             complete_by_ms: None,
             sent_by_ms: None,
+            farewell_by_ms: None,
         }
+    }
+
+    /// Whether a client has had its time to see that the connection will end; it begins with the first call.
+    pub(super) fn is_farewell_over(&mut self, now_ms: u64) -> bool {
+        now_ms >= *self.farewell_by_ms.get_or_insert(now_ms + STOP_GRACE_MS)
+    }
+
+    /// Until when that time is, where the connection is to end.
+    pub(super) fn farewell_by_ms(&self) -> Option<u64> {
+        self.farewell_by_ms
     }
 
     /// Until when an idle connection stays.
@@ -88,10 +102,12 @@ impl Deadlines {
         self.send_timeout_ms
     }
 
-    /// What comes first of all, where something of a stream has waited since then for its window.
-    pub(super) fn first(&self, stalled_since_ms: Option<u64>) -> Option<u64> {
+    /// What comes first of all, where something of a stream has waited since then for its window, and the
+    /// client is waited for until then.
+    pub(super) fn first(&self, stalled_since_ms: Option<u64>, farewell_by_ms: Option<u64>) -> Option<u64> {
         let stalled_by_ms = stalled_since_ms.map(|since_ms| since_ms + self.send_timeout_ms);
-        let all = [self.first_request_by_ms, self.complete_by_ms, self.sent_by_ms, stalled_by_ms];
+        let all =
+            [self.first_request_by_ms, self.complete_by_ms, self.sent_by_ms, stalled_by_ms, farewell_by_ms];
         all.into_iter().flatten().min()
     }
 }
