@@ -5,11 +5,13 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use clearway_testkit::expect_soon;
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::server::send_signal;
+use clearway_testkit::{expect_soon, wait_until};
 use rustix::process::Signal;
 
-use crate::Site;
 use crate::visitors::{Ask, BOTH, Way, connect, get, request_http1};
+use crate::{Mode, Site};
 
 /// What visitors ask for while the site changes.
 const MIX: &[(&str, u16)] = &[
@@ -100,4 +102,55 @@ fn clients_that_leave_take_nothing_with_them() {
     let lines = site.server.wait_lines("logs/access.log", "GET /app/late", 5);
     let late: Vec<&str> = lines.lines().filter(|line| line.contains("GET /app/late")).collect();
     assert!(late.iter().all(|line| line.contains("\"status\":499")), "{late:?}");
+}
+
+#[test]
+fn a_new_binary_takes_over_with_everything_in_use() {
+    let mut site = Site::start_as(Mode::Background);
+    let old = site.server.pid();
+    let mut new = None;
+    visited_during(&site, || {
+        site.server.signal(Signal::USR2);
+        wait_until(PATIENCE, || {
+            new = site.server.pid_file().filter(|&pid| pid != old);
+            new.is_some()
+        });
+        let new = new.expect("there is a new master");
+        site.server.worker_of(new);
+        send_signal(old, Signal::WINCH);
+        std::thread::sleep(Duration::from_millis(300));
+        send_signal(old, Signal::QUIT);
+        site.server.wait_gone(old);
+    });
+    site.server.follow(new.expect("it is there"));
+    for way in BOTH {
+        let kept = get(&site.server, way, "/cached/part?of=1");
+        assert_eq!((kept.status, kept.header("x-cache")), (200, "HIT"), "{way:?}: the disks are the same");
+    }
+    site.server.signal(Signal::TERM);
+    assert!(site.server.wait_exit(PATIENCE).is_some());
+}
+
+#[test]
+fn a_killed_worker_leaves_what_is_shared() {
+    let site = Site::start();
+    get(&site.server, Way::Http2, "/cached/part?of=killed");
+    let is_kept = || get(&site.server, Way::Http1, "/cached/part?of=killed").header("x-cache") == "HIT";
+    expect_soon("it is kept", is_kept);
+    let logged = || -> u64 {
+        let counts = get(&site.server, Way::Http1, "/counts").text();
+        counts.trim_end().rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+    };
+    let before = logged();
+    let fetched = site.fetched();
+    let worker = site.server.worker();
+    send_signal(worker, Signal::KILL);
+    site.server.wait_log("logs/error.log", "exited on signal 9");
+    expect_soon("another one serves", || site.server.worker() != worker);
+    assert!(is_kept(), "the index of the cache is not the worker's");
+    assert_eq!(site.fetched(), fetched);
+    assert!(logged() > before, "neither are the counts");
+    for (target, status) in MIX {
+        assert_eq!(get(&site.server, Way::Http2, target).status, *status, "{target}");
+    }
 }

@@ -21,6 +21,13 @@ use crate::services::{Application, serve, serve_counts, serve_fastcgi};
 /// Words for files that compress well.
 const WORDS: &str = "a line of a page that is sent again and again\n";
 
+/// Where the master runs. A new binary takes over from one in the background, as operators have it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Foreground,
+    Background,
+}
+
 /// The site, and what the application behind it has seen.
 struct Site {
     server: Server,
@@ -29,11 +36,10 @@ struct Site {
 
 impl Site {
     fn start() -> Self {
-        Self::start_with(|setup| setup)
+        Self::start_as(Mode::Foreground)
     }
 
-    /// The same with changes to how it is set up.
-    fn start_with(change: impl FnOnce(Setup) -> Setup) -> Self {
+    fn start_as(mode: Mode) -> Self {
         let application = Arc::<Application>::default();
         let mine = Arc::clone(&application);
         let port = serve(move |stream| mine.serve(stream));
@@ -43,7 +49,8 @@ impl Site {
         let config = include_str!("site/nginx.conf")
             .replace("%APPLICATION%", &port.to_string())
             .replace("%FASTCGI%", &fastcgi.to_string())
-            .replace("%REDIS%", &redis.to_string());
+            .replace("%REDIS%", &redis.to_string())
+            .replace("daemon off;", if mode == Mode::Background { "daemon on;" } else { "daemon off;" });
         let data = |name: &str| format!("{}/../crates/tls/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
         let read = |name: &str| std::fs::read(data(name)).expect("it is there");
         let setup = Setup::new(Binary::under_test(), &config)
@@ -66,7 +73,8 @@ impl Site {
                     .status();
                 assert!(made.is_ok_and(|status| status.success()), "there is a C compiler");
             });
-        Self { server: change(setup).start(), application }
+        let setup = if mode == Mode::Background { setup.copied().daemon() } else { setup };
+        Self { server: setup.start(), application }
     }
 
     /// How often the application was asked for what can be kept.
