@@ -12,6 +12,7 @@ mod choke;
 mod closed;
 mod connection;
 mod cpu;
+mod day;
 mod files;
 mod gateways;
 mod handshakes;
@@ -48,6 +49,8 @@ usage: clearway-bench COMMAND [OPTIONS]
             --passwords 2000  --hung 200  --secs 10  --rate 1000  --loops 2
   cpu       CPU per request, all servers at once on core 0, their load on core 1
             [NAME=PATH …]  --reps 5  --secs 3  --modes keepalive,browser,connect
+  day       a site with everything in it while workers are killed, disks hang, services die (as root)
+            --secs 3600  --visitors 8  --seed 23
   handshakes  full handshakes above what the server can make: cheap requests and resumptions beside them
             [NAME=PATH …]  --kinds ecdsa,rsa-2048,rsa-4096,mixed  --loops 1,2  --secs 5  --over 500
             --inline true   (first with all handshakes on the loops: wants a build with the `testing` feature)
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         "blocked" => blocked::command(args),
         "choke" => choke::command(args),
         "cpu" => cpu::command(args),
+        "day" => day::command(args),
         "gateways" => gateways::command(args),
         "handshakes" => handshakes::command(args),
         "heal" => heal::command(args),

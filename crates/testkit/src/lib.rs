@@ -23,6 +23,7 @@ pub mod recorded;
 pub mod response;
 pub mod server;
 mod setup;
+pub mod site;
 mod source;
 
 pub use binary::{Binary, Product};

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 
 use clearway_testkit::expect_soon;
 
-use crate::services::{VIDEO_BYTES, video_byte};
-use crate::visitors::{Ask, BOTH, Way, ask, connect, get, request_http1};
-use crate::{Site, WORDS};
+use clearway_testkit::site::services::{VIDEO_BYTES, video_byte};
+use clearway_testkit::site::visitors::{Ask, BOTH, Way, ask, connect, get, request_http1};
+use clearway_testkit::site::{Site, WORDS};
 
 /// Targets, and what is answered: status and text.
 const PLAIN: &[(&str, u16, &str)] = &[
@@ -206,7 +206,7 @@ fn each_request_is_logged_once_with_all_there_is_to_say() {
         for target in targets {
             let client = format!("{way:?}{target}");
             let headers = [("x-client", client.as_str())];
-            ask(&site.server, way, Ask { target, headers: &headers, ..Ask::default() });
+            let _ = ask(&site.server, way, Ask { target, headers: &headers, ..Ask::default() });
         }
     }
     for way in BOTH {

@@ -10,8 +10,8 @@ use clearway_testkit::server::send_signal;
 use clearway_testkit::{expect_soon, wait_until};
 use rustix::process::Signal;
 
-use crate::visitors::{Ask, BOTH, Way, connect, get, request_http1};
-use crate::{Mode, Site};
+use clearway_testkit::site::visitors::{Ask, BOTH, Way, connect, get, request_http1};
+use clearway_testkit::site::{Mode, Site};
 
 /// What visitors ask for while the site changes.
 const MIX: &[(&str, u16)] = &[

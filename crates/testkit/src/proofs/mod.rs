@@ -3,10 +3,12 @@
 //! scenario runs with nginx too, except for what nginx does not promise.
 
 mod crash;
+mod day;
 mod http2_attacks;
 mod logs;
 mod never_old;
 mod objects;
+mod random;
 mod reload;
 mod stampede;
 mod streams;
@@ -15,6 +17,7 @@ mod tunnels;
 mod upgrade;
 
 pub use crash::{Crash, CrashReport};
+pub use day::{Day, DayReport, Holds};
 pub use http2_attacks::{ATTACKS, Attack, BATCH, BATCHES_MAX};
 pub use logs::{Burst, BurstReport, Reopen, ReopenReport, StuckReport, full_device, stuck_log};
 pub use never_old::{NeverOld, NeverOldReport};

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::deployed;
+use super::random::Random;
 use crate::client::PATIENCE;
 use crate::hung::HungMount;
 use crate::server::send_signal;
@@ -72,19 +73,6 @@ struct Counts {
     killed: AtomicU64,
     kills: AtomicU64,
     is_over: AtomicBool,
-}
-
-/// Numbers that look random, the same each time (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
 }
 
 /// A hash of the object's number again and again; one in twenty objects is large.

@@ -1,85 +1,126 @@
 //! Visitors of the site: over TLS, with HTTP/1 and with HTTP/2.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use crate::client::PATIENCE;
+use crate::http2::{Ended, Frames, Settings};
+use crate::response::{Answer as HowAnswered, Parsed, Stream, parse};
+use crate::{Address, Server};
 use clearway_h2::frame::{Rest, flag, kind};
-use clearway_testkit::client::PATIENCE;
-use clearway_testkit::http2::{Ended, Frames, Settings};
-use clearway_testkit::response::{Answer as HowAnswered, Parsed, Stream, parse};
-use clearway_testkit::{Address, Server};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A connection with TLS.
-pub(crate) type Secured = StreamOwned<ClientConnection, TcpStream>;
+pub type Secured = StreamOwned<ClientConnection, TcpStream>;
 
 /// The largest part of a body that a client sends in one frame, bytes (RFC 9113, section 4.2).
 const FRAME_BYTES: usize = 16_384;
 
 /// How the site is visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
+    /// HTTP/1.1, a connection for each request.
     Http1,
+    /// HTTP/2.
     Http2,
 }
 
-pub(crate) const BOTH: [Way; 2] = [Way::Http1, Way::Http2];
+/// Each way.
+pub const BOTH: [Way; 2] = [Way::Http1, Way::Http2];
 
 /// What is asked for.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Ask<'a> {
+pub struct Ask<'a> {
     /// GET if empty.
-    pub(crate) method: &'a str,
-    pub(crate) target: &'a str,
-    pub(crate) headers: &'a [(&'a str, &'a str)],
-    pub(crate) body: &'a [u8],
+    pub method: &'a str,
+    /// Path and arguments.
+    pub target: &'a str,
+    /// Names in lower case, and values.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// None if empty.
+    pub body: &'a [u8],
 }
 
 /// What was answered; names of headers are in lower case.
 #[derive(Debug, Default)]
-pub(crate) struct Answered {
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+pub struct Answered {
+    /// 0 if there was no response.
+    pub status: u16,
+    /// In their order.
+    pub headers: Vec<(String, String)>,
+    /// As far as it came.
+    pub body: Vec<u8>,
     /// Statuses of what came before the response.
-    pub(crate) interim: Vec<u16>,
+    pub interim: Vec<u16>,
     /// What came behind the body.
-    pub(crate) trailers: Vec<(String, String)>,
+    pub trailers: Vec<(String, String)>,
     /// Whether all of it came.
-    pub(crate) is_whole: bool,
+    pub is_whole: bool,
 }
 
 impl Answered {
-    pub(crate) fn header(&self, name: &str) -> &str {
+    /// The first header of this name; empty if there is none.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(header, _)| header == name);
         found.map_or("", |(_, value)| value.as_str())
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
 /// Asks on a connection of its own.
-pub(crate) fn ask(server: &Server, way: Way, ask: Ask<'_>) -> Answered {
-    let mut stream = connect(server, way);
+///
+/// # Panics
+/// If there is no connection, or it does not take the request.
+#[must_use]
+pub fn ask(server: &Server, way: Way, ask: Ask<'_>) -> Answered {
+    try_ask(&server.address(), way, ask).expect("there is a connection")
+}
+
+/// Asks on a connection of its own; what has come is the answer, however it ends.
+///
+/// # Errors
+/// Where there is no connection, or it does not take the request.
+pub fn try_ask(address: &Address, way: Way, ask: Ask<'_>) -> io::Result<Answered> {
+    let mut stream = try_connect(address, way)?;
     match way {
         Way::Http1 => ask_http1(&mut stream, ask),
         Way::Http2 => ask_http2(&mut stream, ask),
     }
 }
 
-pub(crate) fn get(server: &Server, way: Way, target: &str) -> Answered {
+/// Asks for a target.
+pub fn get(server: &Server, way: Way, target: &str) -> Answered {
     self::ask(server, way, Ask { target, ..Ask::default() })
 }
 
 /// A connection on which the protocol of this way is spoken.
-pub(crate) fn connect(server: &Server, way: Way) -> Secured {
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn connect(server: &Server, way: Way) -> Secured {
+    try_connect(&server.address(), way).expect("there is a connection")
+}
+
+/// The same for what may fail.
+///
+/// # Errors
+/// Where there is no connection, or no handshake.
+///
+/// # Panics
+/// If the server speaks another protocol.
+pub fn try_connect(address: &Address, way: Way) -> io::Result<Secured> {
     let mut roots = RootCertStore::empty();
-    let authority = include_bytes!("../../../crates/tls/tests/data/ca.pem");
+    let authority = include_bytes!("../../../tls/tests/data/ca.pem");
     roots.add(CertificateDer::from_pem_slice(authority).expect("it is one")).expect("it is sound");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
@@ -89,19 +130,20 @@ pub(crate) fn connect(server: &Server, way: Way) -> Secured {
     config.alpn_protocols = vec![protocol.into()];
     let name = "www.example.com".try_into().expect("a name");
     let connection = ClientConnection::new(Arc::new(config), name).expect("it is configured");
-    let Address::Tcp(address) = server.address() else { panic!("not a port") };
-    let socket = TcpStream::connect(address).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let Address::Tcp(address) = address else { panic!("not a port") };
+    let socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
     let mut stream = StreamOwned::new(connection, socket);
     while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+        stream.conn.complete_io(&mut stream.sock)?;
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(protocol.as_bytes()));
-    stream
+    Ok(stream)
 }
 
 /// The head of a request as HTTP/1 has it, and its body.
-pub(crate) fn request_http1(ask: Ask<'_>) -> Vec<u8> {
+pub fn request_http1(ask: Ask<'_>) -> Vec<u8> {
     let method = if ask.method.is_empty() { "GET" } else { ask.method };
     let mut request = format!("{method} {} HTTP/1.1\r\nHost: www.example.com\r\n", ask.target);
     if !ask.headers.iter().any(|(name, _)| *name == "connection") {
@@ -117,8 +159,8 @@ pub(crate) fn request_http1(ask: Ask<'_>) -> Vec<u8> {
     [request.as_bytes(), ask.body].concat()
 }
 
-fn ask_http1(stream: &mut Secured, ask: Ask<'_>) -> Answered {
-    stream.write_all(&request_http1(ask)).expect("it is taken");
+fn ask_http1(stream: &mut Secured, ask: Ask<'_>) -> io::Result<Answered> {
+    stream.write_all(&request_http1(ask))?;
     let mut received = Vec::new();
     // A connection that is cut ends without the alert that says so.
     let end = stream.read_to_end(&mut received);
@@ -138,9 +180,9 @@ fn ask_http1(stream: &mut Secured, ask: Ask<'_>) -> Answered {
                 answered.trailers = trailers_of(&rest[..size]);
                 answered.body = response.body;
                 answered.is_whole = end.is_ok();
-                return answered;
+                return Ok(answered);
             }
-            _ => return answered,
+            _ => return Ok(answered),
         }
     }
 }
@@ -154,7 +196,7 @@ fn trailers_of(response: &[u8]) -> Vec<(String, String)> {
 }
 
 /// What a client with HTTP/2 says first: that it can take all there is.
-pub(crate) fn hello_http2() -> Vec<u8> {
+pub fn hello_http2() -> Vec<u8> {
     const WINDOW: u32 = 1 << 30;
     let settings = Settings { window_bytes: Some(WINDOW), ..Settings::default() };
     let mut bytes = Frames::hello(settings);
@@ -163,7 +205,7 @@ pub(crate) fn hello_http2() -> Vec<u8> {
 }
 
 /// A request as HTTP/2 has it. A body must fit into the server's window at the start, 65,535 bytes.
-pub(crate) fn request_http2(stream: u32, ask: Ask<'_>) -> Vec<u8> {
+pub fn request_http2(stream: u32, ask: Ask<'_>) -> Vec<u8> {
     let method = if ask.method.is_empty() { "GET" } else { ask.method };
     let rest = if ask.body.is_empty() { Rest::Ended } else { Rest::Open };
     let mut bytes = Frames::request(stream, method, ask.target, ask.headers, rest);
@@ -175,8 +217,8 @@ pub(crate) fn request_http2(stream: u32, ask: Ask<'_>) -> Vec<u8> {
     bytes
 }
 
-fn ask_http2(stream: &mut Secured, ask: Ask<'_>) -> Answered {
-    stream.write_all(&[hello_http2(), request_http2(1, ask)].concat()).expect("it is taken");
+fn ask_http2(stream: &mut Secured, ask: Ask<'_>) -> io::Result<Answered> {
+    stream.write_all(&[hello_http2(), request_http2(1, ask)].concat())?;
     let mut frames = Frames::default();
     let mut chunk = [0; 65_536];
     while frames.answers.get(&1).is_none_or(|answer| answer.end.is_none()) {
@@ -185,12 +227,11 @@ fn ask_http2(stream: &mut Secured, ask: Ask<'_>) -> Answered {
             _ => break,
         }
     }
-    let answer = frames.answers.remove(&1).unwrap_or_default();
-    answered(answer)
+    Ok(answered(frames.answers.remove(&1).unwrap_or_default()))
 }
 
 /// What was answered, from what has come of a stream.
-pub(crate) fn answered(answer: clearway_testkit::http2::Answer) -> Answered {
+pub fn answered(answer: crate::http2::Answer) -> Answered {
     let mut answered =
         Answered { is_whole: answer.end == Some(Ended::Complete), body: answer.body, ..Answered::default() };
     for head in answer.heads {

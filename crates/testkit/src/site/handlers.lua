@@ -67,6 +67,23 @@ function _M.spins()
     ngx.say("spun")
 end
 
+-- What holds its thread and does not know it.
+function _M.sleeps()
+    local ffi = require "ffi"
+    if not _M.has_usleep then
+        ffi.cdef "int usleep(unsigned int microseconds);"
+        _M.has_usleep = true
+    end
+    ffi.C.usleep(50000)
+    ngx.say("slept")
+end
+
+-- What tries each way before it gives up.
+function _M.matches()
+    local found = ngx.re.match(string.rep("a", 22), "^(a+)+b$")
+    ngx.say(found and "found" or "none")
+end
+
 function _M.counts()
     ngx.say("workers ", ngx.shared.counts:get("workers"), " logged ", ngx.shared.counts:get("logged"))
 end

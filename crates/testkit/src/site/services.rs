@@ -1,5 +1,6 @@
 //! What stands behind the site: an application, PHP, and a server that counts.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The length of what is asked for in parts, bytes.
-pub(crate) const VIDEO_BYTES: usize = 300_000;
+pub const VIDEO_BYTES: usize = 300_000;
+
+/// The length that an object has less than, bytes.
+const OBJECT_MAX_BYTES: usize = 150_000;
 
 /// A server on a port of its own; each of its connections is served by a thread.
-pub(crate) fn serve(connection: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
+pub fn serve(connection: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
     let connection = Arc::new(connection);
@@ -24,17 +28,38 @@ pub(crate) fn serve(connection: impl Fn(TcpStream) + Send + Sync + 'static) -> u
 }
 
 /// Byte `at` of what is asked for in parts.
-pub(crate) fn video_byte(at: usize) -> u8 {
+pub fn video_byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// What the application was asked for, and how often.
-#[derive(Default)]
-pub(crate) struct Application {
+/// What a service does with its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// It answers.
+    #[default]
+    Well,
+    /// It takes them and says nothing.
+    Silent,
+    /// It closes connections as soon as they are used.
+    Gone,
+}
+
+/// The application: what it was asked for, and how often.
+#[derive(Debug, Default)]
+pub struct Application {
+    /// What it does.
+    pub mood: Mutex<Mood>,
     /// Fetches of what can be kept.
-    pub(crate) fetched: AtomicUsize,
+    pub fetched: AtomicUsize,
     /// Targets of requests, in their order.
-    pub(crate) asked: Mutex<Vec<String>>,
+    pub asked: Mutex<Vec<String>>,
+}
+
+/// The body of an object that can be kept: it follows from its target.
+#[must_use]
+pub fn object(target: &str) -> Vec<u8> {
+    let sum = target.bytes().fold(7_usize, |sum, byte| (sum * 31 + usize::from(byte)) % 1_000_003);
+    (0..sum % OBJECT_MAX_BYTES).map(|at| ((sum + at * at) % 249) as u8).collect()
 }
 
 /// A request as the application has it.
@@ -54,9 +79,18 @@ impl Request {
 
 impl Application {
     /// Serves a connection until its client leaves.
-    pub(crate) fn serve(&self, mut stream: TcpStream) {
+    pub fn serve(&self, mut stream: TcpStream) {
         let mut input = Vec::new();
         while let Some(request) = next_request(&mut stream, &mut input) {
+            let mood = *self.mood.lock().expect("no thread has failed");
+            match mood {
+                Mood::Well => {}
+                Mood::Silent => {
+                    while stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
+                    return;
+                }
+                Mood::Gone => return,
+            }
             self.asked.lock().expect("no thread has failed").push(request.target.clone());
             if self.answer(&mut stream, &request, &mut input).is_err() {
                 return;
@@ -94,6 +128,10 @@ impl Application {
                 _ => reply(stream, "401 Unauthorized", "", b""),
             },
             "/download/large" => reply(stream, "200 OK", "X-Accel-Redirect: /files/large.txt\r\n", b""),
+            _ if path.starts_with("/cached/object") => {
+                self.fetched.fetch_add(1, Ordering::SeqCst);
+                reply(stream, "200 OK", "Cache-Control: max-age=600\r\n", &object(&request.target))
+            }
             _ if path.starts_with("/cached/") => {
                 let nth = self.fetched.fetch_add(1, Ordering::SeqCst) + 1;
                 let headers =
@@ -186,7 +224,7 @@ fn take_request(input: &mut Vec<u8>) -> Option<Request> {
 }
 
 /// A server that speaks FastCGI and says what it is asked; each answer ends its request alone.
-pub(crate) fn serve_fastcgi(mut stream: TcpStream) {
+pub fn serve_fastcgi(mut stream: TcpStream) {
     const END_OF_INPUT: &[u8] = &[1, 5, 0, 1, 0, 0, 0, 0];
     let mut input = Vec::new();
     let mut piece = [0; 65_536];
@@ -209,8 +247,16 @@ pub(crate) fn serve_fastcgi(mut stream: TcpStream) {
     }
 }
 
+/// What a server that counts knows.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// What it does.
+    pub mood: Mutex<Mood>,
+    of: Mutex<HashMap<Vec<u8>, u64>>,
+}
+
 /// A server that counts, as Redis does it with INCR.
-pub(crate) fn serve_counts(mut stream: TcpStream, counts: &Mutex<std::collections::HashMap<Vec<u8>, u64>>) {
+pub fn serve_counts(mut stream: TcpStream, counts: &Counts) {
     let mut input = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -218,14 +264,17 @@ pub(crate) fn serve_counts(mut stream: TcpStream, counts: &Mutex<std::collection
             Ok(len @ 1..) => input.extend_from_slice(&piece[..len]),
             _ => return,
         }
+        if *counts.mood.lock().expect("no thread has failed") != Mood::Well {
+            return;
+        }
         // "*2", "$4", "INCR", the key's length, the key.
         let lines: Vec<&[u8]> = input.split(|byte| *byte == b'\n').collect();
         let [_, _, _, _, key, _] = lines[..] else { continue };
         let key = key.to_vec();
         input.clear();
         let count = {
-            let mut counts = counts.lock().expect("no thread has failed");
-            let count = counts.entry(key).or_default();
+            let mut of = counts.of.lock().expect("no thread has failed");
+            let count = of.entry(key).or_default();
             *count += 1;
             *count
         };

@@ -1,0 +1,104 @@
+//! One site with everything in it, `site/nginx.conf`: HTTPS and HTTP/2 in front, an application, a cache on
+//! three disks, PHP, subrequests, limits, Lua in each phase with a server that counts, worker threads, a
+//! plugin. What stands behind it is made here.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::{Binary, Server, Setup};
+use services::{Application, Counts, serve, serve_counts, serve_fastcgi};
+
+pub mod services;
+pub mod visitors;
+
+/// Words for files that compress well.
+pub const WORDS: &str = "a line of a page that is sent again and again\n";
+
+/// Where the master runs. A new binary takes over from one in the background, as operators have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As a child of the test.
+    Foreground,
+    /// As a daemon.
+    Background,
+}
+
+/// The site, and what the application behind it has seen.
+pub struct Site {
+    /// The server under test.
+    pub server: Server,
+    /// What stands behind it.
+    pub application: Arc<Application>,
+    /// The server that counts.
+    pub counts: Arc<Counts>,
+}
+
+impl Site {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If it does not start, or there is no C compiler for its plugin.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_as(Mode::Foreground)
+    }
+
+    /// Starts it with the master there.
+    ///
+    /// # Panics
+    /// As [`Site::start`].
+    #[must_use]
+    pub fn start_as(mode: Mode) -> Self {
+        let application = Arc::<Application>::default();
+        let mine = Arc::clone(&application);
+        let port = serve(move |stream| mine.serve(stream));
+        let fastcgi = serve(serve_fastcgi);
+        let counts = Arc::<Counts>::default();
+        let known = Arc::clone(&counts);
+        let redis = serve(move |stream| serve_counts(stream, &known));
+        let config = include_str!("nginx.conf")
+            .replace("%APPLICATION%", &port.to_string())
+            .replace("%FASTCGI%", &fastcgi.to_string())
+            .replace("%REDIS%", &redis.to_string())
+            .replace("daemon off;", if mode == Mode::Background { "daemon on;" } else { "daemon off;" });
+        let data = |name: &str| format!("{}/../tls/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+        let read = |name: &str| std::fs::read(data(name)).expect("it is there");
+        let setup = Setup::new(Binary::under_test(), &config)
+            .file("example.pem", read("ecdsa.pem"))
+            .file("example.key", read("ecdsa.key"))
+            .file("lua/handlers.lua", include_str!("handlers.lua"))
+            .file("lua/digest.lua", include_str!("digest.lua"))
+            .file("html/index.html", "<h1>welcome</h1>\n")
+            .file("html/plain.txt", "plain\n")
+            .file("html/large.txt", WORDS.repeat(3000))
+            .file("html/page.html", include_str!("page.html"))
+            .prepared(|prefix| {
+                for disk in ["disk1", "disk2", "disk3", "cache"] {
+                    std::fs::create_dir_all(prefix.join(disk)).expect("it is ours");
+                }
+                let source = format!("{}/../../plugins/c/example.c", env!("CARGO_MANIFEST_DIR"));
+                let made = Command::new("cc")
+                    .args(["-shared", "-fPIC", "-O1", &source, "-lpthread", "-o"])
+                    .arg(prefix.join("example.so"))
+                    .status();
+                assert!(made.is_ok_and(|status| status.success()), "there is a C compiler");
+            });
+        let setup = if mode == Mode::Background { setup.copied().daemon() } else { setup };
+        Self { server: setup.start(), application, counts }
+    }
+
+    /// How often the application was asked for what can be kept.
+    #[must_use]
+    pub fn fetched(&self) -> usize {
+        self.application.fetched.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// What the application was asked for.
+    ///
+    /// # Panics
+    /// If a thread of the application has failed.
+    #[must_use]
+    pub fn asked(&self) -> Vec<String> {
+        self.application.asked.lock().expect("no thread has failed").clone()
+    }
+}
