@@ -24,6 +24,7 @@ mod idle;
 mod large;
 mod log_latency;
 mod lua;
+mod mix;
 mod open_loop;
 mod origin;
 mod poller;
@@ -75,7 +76,9 @@ usage: clearway-bench COMMAND [OPTIONS]
   lua       what is promised of Lua; PROOF is one of
             blocked       beside Lua that spins or sleeps 100 ms, 50 times a second
                           --servers clearway,nginx  --loops 1,2  --secs 6  --rate 5000  --lua-rate 500
-            soak MINUTES  the same for minutes: lost requests, memory  --loops 2
+            site      CPU per request of a site with a cache, an application and files, over TLS; wants h2load
+            [NAME=PATH …]  --reps 3  --secs 3
+  soak MINUTES  the same for minutes: lost requests, memory  --loops 2
             cpu           CPU per request, side by side  --servers nginx,clearway  --reps 5  --secs 3
             garbage       what a request leaves in its VM  --requests 100000
             loops         incr of different keys from one loop and from two  --secs 3  --least 1.7
@@ -138,6 +141,7 @@ fn main() -> ExitCode {
         "logs" => processes::logs(args),
         "log-latency" => log_latency::command(args),
         "objects" => cached::objects(args),
+        "site" => mix::command(args),
         "stampede" => cached::stampede(args),
         "torn" => cached::torn(args),
         "never-old" => files::never_old(args),
