@@ -1,6 +1,6 @@
 //! `site`: CPU per request of a site behind HTTPS of which 70 % of the requests are answered by its cache,
-//! 20 % by an application and 10 % by files, 4 KiB each, over HTTP/2 and over HTTP/1.1; its memory. The load is
-//! nghttp2's `h2load`.
+//! 20 % by an application and 10 % by files, 4 KiB each, over HTTP/2 and over HTTP/1.1; its memory. The load
+//! is nghttp2's `h2load`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -80,7 +80,8 @@ fn start(server: &Named, origin: &Origin) -> Server {
          upstream application {{ server {address}; keepalive 64; }}\n\
          server {{ listen 127.0.0.1:%%PORT%% ssl;\nhttp2 on;\nroot %%PREFIX%%/html;\n\
          ssl_certificate example.pem;\nssl_certificate_key example.key;\n\
-         location /cached/ {{ proxy_pass http://application; proxy_cache pages; proxy_cache_valid 200 1h; }}\n\
+         location /cached/ {{ proxy_pass http://application; proxy_cache pages;\n\
+         proxy_cache_valid 200 1h; }}\n\
          location /app/ {{ proxy_pass http://application; }}\n}} }}\n"
     );
     Setup::new(server.binary.clone(), &config)

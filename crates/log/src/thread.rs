@@ -27,9 +27,9 @@ const THREADS_MAX: usize = 8;
 /// What is taken off the queue before it is written, bytes.
 const BATCH_BYTES: usize = 256 << 10;
 /// How long lines gather while many come.
-const NAP: Duration = Duration::from_millis(1);
+const NAP: Duration = Duration::from_millis(5);
 /// A nap that brings fewer lines was not worth it …
-const NAP_LINES: usize = 4;
+const NAP_LINES: usize = 20;
 /// … and after so many of them in a row sleeping until the bell rings is better.
 const THIN_NAPS: u32 = 8;
 /// When bells have ended so many sleeps …

@@ -1,8 +1,8 @@
 //! A bad day of the [site](crate::site): workers are killed, disks hang, are full or gone, what stands behind
-//! it dies and comes back, code spins and sleeps, handshakes and streams flood it, it is reloaded and its logs
-//! are moved, clients leave, all at random times that follow from a seed. What fails without a reason that is
-//! going on, what is wrong, how long cheap requests take, and what is left of it in the end. To be played as
-//! root, since it mounts.
+//! it dies and comes back, code spins and sleeps, handshakes and streams flood it, it is reloaded and its
+//! logs are moved, clients leave, all at random times that follow from a seed. What fails without a reason
+//! that is going on, what is wrong, how long cheap requests take, and what is left of it in the end. To be
+//! played as root, since it mounts.
 
 use std::collections::BTreeMap;
 use std::fmt;
