@@ -286,6 +286,9 @@ impl Day {
     pub fn play(&self) -> DayReport {
         let site = Site::start();
         let address = site.server.address();
+        // A worker that is killed before it has answered is a start that has failed.
+        let first = try_ask(&address, Way::Http1, Ask { target: "/cheap", ..Ask::default() });
+        assert!(first.is_ok_and(|answer| answer.status == 200), "it does not answer");
         let course = Course::default();
         let mut random = Random(self.seed);
         let mut before = Holds::default();
