@@ -391,7 +391,11 @@ impl Session for TlsSession {
                 Outcome::Done(count) => {
                     self.fruitless = 0;
                     // SAFETY: that many bytes behind the old end were written.
-                    unsafe { plain.set_len(plain.len() + count) }
+                    unsafe { plain.set_len(plain.len() + count) };
+                    // SAFETY: the session is alive.
+                    if input.is_empty() && unsafe { ffi::SSL_pending(self.ssl.as_ptr()) } == 0 {
+                        return Opened::Need;
+                    }
                 }
                 Outcome::Need => {
                     self.fruitless += used;

@@ -4,7 +4,7 @@
 //! 1. There is something to read when the socket is readable or when bytes are left of what was received.
 //! 2. What is written was taken when its records have left: a write of which the socket took a part reports
 //!    that part, and what is offered next begins behind it. So a slow client is seen as one.
-//! 3. While nothing is under way a connection keeps no buffer.
+//! 3. While nothing is under way a connection keeps no buffer: those of a loop go from one to the other.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,6 +16,7 @@ use clearway_base::log::Level;
 use clearway_runtime::Socket;
 use clearway_tls::engine::{Failure, Info, Kept, Opened, Session, Step};
 use clearway_tls::hello::Hello;
+use crossbeam_utils::atomic::AtomicCell;
 
 use crate::metrics;
 
@@ -37,6 +38,10 @@ const FIRST_RECORD_BYTES: usize = 4 * 1024;
 const FIRST_RECORDS_BYTES: usize = 16 * 1024;
 /// What may wait for a response to leave with it, bytes.
 const HELD_BACK_MAX_BYTES: usize = 2 * 1024;
+/// Loops beyond this number share buffers.
+const SHELVES_MAX: usize = 16;
+/// A buffer that has grown beyond this is not left to the next connection, bytes.
+const KEPT_BUFFER_BYTES: usize = RECEIVE_BYTES + RECEIVE_MUCH_BYTES;
 /// What counts as silence, milliseconds.
 const SILENCE_MS: u64 = 1_000;
 
@@ -105,8 +110,7 @@ struct Told {
 struct State {
     session: Box<dyn Session>,
     /// What was received and not used yet.
-    input: Vec<u8>,
-    used: usize,
+    input: Option<Box<Input>>,
     left: Left,
     end: End,
     /// Records that the socket has not taken, from `sent` on.
@@ -119,6 +123,31 @@ struct State {
     /// What was sent since the last silence, bytes.
     sent_since_silence: usize,
     farewell: Farewell,
+}
+
+/// What was received, and how much of it was used, bytes.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+/// Where connections of a loop find a buffer to receive in, which all of them leave empty.
+type Shelf = AtomicCell<Option<Box<Input>>>;
+
+static SHELVES: [Shelf; SHELVES_MAX] = [const { AtomicCell::new(None) }; SHELVES_MAX];
+
+fn shelf_of(socket: &Socket) -> &'static Shelf {
+    &SHELVES[socket.home().index() % SHELVES_MAX]
+}
+
+/// Leaves a buffer for the next one, if it is as large as those are.
+fn put_back(mut input: Box<Input>, shelf: &Shelf) {
+    if (RECEIVE_BYTES..=KEPT_BUFFER_BYTES).contains(&input.bytes.capacity()) {
+        input.bytes.clear();
+        input.used = 0;
+        shelf.store(Some(input));
+    }
 }
 
 /// What says that nothing follows.
@@ -227,8 +256,7 @@ impl Tls {
     ) -> Self {
         let state = State {
             session,
-            input,
-            used: 0,
+            input: (!input.is_empty()).then(|| Box::new(Input { bytes: input, used: 0 })),
             left: Left::Perhaps,
             end: End::Open,
             output,
@@ -302,7 +330,7 @@ impl Tls {
         buf: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state();
-        let read = state.poll_read(buf, |input| socket.poll_read_vec(cx, input));
+        let read = state.poll_read(buf, shelf_of(socket), |input| socket.poll_read_vec(cx, input));
         let is_read = matches!(read, Poll::Ready(Ok(count)) if count > 0);
         if !(is_read && state.can_hold_back()) {
             // What is to be answered (an update of keys) leaves now, or with what is sent next.
@@ -316,7 +344,7 @@ impl Tls {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             read => Poll::Ready(read),
         };
-        match self.state().poll_read(buf, receive) {
+        match self.state().poll_read(buf, shelf_of(socket), receive) {
             Poll::Ready(read) => read,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -401,19 +429,20 @@ impl Session for Unbegun {
 
 impl State {
     fn has_buffered(&self) -> bool {
-        self.left == Left::Perhaps || self.used < self.input.len()
+        self.left == Left::Perhaps || self.input.is_some()
     }
 
     fn poll_read(
         &mut self,
         buf: &mut Vec<u8>,
+        shelf: &Shelf,
         mut receive: impl FnMut(&mut Vec<u8>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let before = buf.len();
         let mut wanted = RECEIVE_BYTES;
         loop {
             if self.has_buffered() {
-                self.open(buf);
+                self.open(buf, shelf);
             }
             if buf.len() > before {
                 return Poll::Ready(Ok(buf.len() - before));
@@ -425,32 +454,31 @@ impl State {
                     return Poll::Ready(Err(TlsError::of("SSL_read()", failure.clone())));
                 }
             }
-            self.input.reserve_exact(wanted);
-            match receive(&mut self.input) {
+            // Where there is room, all that was received has been used.
+            let mut input = self.input.take().or_else(|| shelf.take()).unwrap_or_default();
+            input.bytes.reserve_exact(wanted);
+            let received = receive(&mut input.bytes);
+            if input.used < input.bytes.len() {
+                self.input = Some(input);
+            } else {
+                put_back(input, shelf);
+            }
+            match received {
                 Poll::Ready(Ok(0)) => self.end = End::Closed,
+                Poll::Ready(Ok(count)) if count >= wanted => wanted = RECEIVE_MUCH_BYTES,
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    self.input = Vec::new();
-                    return Poll::Pending;
-                }
-            }
-            if self.input.len() >= wanted {
-                wanted = RECEIVE_MUCH_BYTES;
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
 
     /// Decrypts as much as `buf` has room for.
-    fn open(&mut self, buf: &mut Vec<u8>) {
+    fn open(&mut self, buf: &mut Vec<u8>, shelf: &Shelf) {
         let Self { session, input, output, .. } = self;
-        let mut rest = &input[self.used..];
+        let mut rest = input.as_ref().map_or(&[][..], |input| &input.bytes[input.used..]);
         let opened = session.open(&mut rest, buf, output);
-        self.used = input.len() - rest.len();
-        if rest.is_empty() {
-            input.clear();
-            self.used = 0;
-        }
+        let left = rest.len();
         self.left = if opened == Opened::Full { Left::Perhaps } else { Left::Nothing };
         match opened {
             Opened::Need | Opened::Full => {}
@@ -460,9 +488,13 @@ impl State {
                 self.end = End::Failed(failure);
             }
         }
-        if !matches!(self.end, End::Open) {
-            self.input = Vec::new();
-            self.used = 0;
+        if let Some(mut input) = self.input.take() {
+            input.used = input.bytes.len() - left;
+            if left > 0 && matches!(self.end, End::Open) {
+                self.input = Some(input);
+            } else {
+                put_back(input, shelf);
+            }
         }
     }
 
@@ -570,8 +602,10 @@ mod tests {
             Step::Done
         }
 
-        fn open(&mut self, _: &mut &[u8], _: &mut Vec<u8>, _: &mut Vec<u8>) -> Opened {
-            Opened::Need
+        fn open(&mut self, input: &mut &[u8], plain: &mut Vec<u8>, _: &mut Vec<u8>) -> Opened {
+            let count = input.len().min(plain.capacity() - plain.len());
+            plain.extend_from_slice(input.split_off(..count).expect("so many are there"));
+            if plain.len() == plain.capacity() { Opened::Full } else { Opened::Need }
         }
 
         fn seal(&mut self, parts: &[IoSlice<'_>], _: usize, output: &mut Vec<u8>) -> Result<(), Failure> {
@@ -599,6 +633,34 @@ mod tests {
         fn is_early(&self) -> bool {
             false
         }
+    }
+
+    #[test]
+    fn a_buffer_goes_on_when_it_is_empty() {
+        let hello = b"he".to_vec();
+        let tls = Tls::new(Box::new(Plain), Offer::default(), RecordSize::default(), hello, Vec::new());
+        let (mut state, shelf) = (tls.state(), Shelf::new(None));
+        let mut got = Vec::with_capacity(64);
+        assert!(matches!(state.poll_read(&mut got, &shelf, |_| Poll::Pending), Poll::Ready(Ok(2))));
+        assert!(state.input.is_none() && shelf.take().is_none(), "that of the handshake is no other's");
+        let receive = |input: &mut Vec<u8>| {
+            input.extend_from_slice(b"llo");
+            Poll::Ready(Ok(3))
+        };
+        assert!(matches!(state.poll_read(&mut got, &shelf, receive), Poll::Ready(Ok(3))));
+        assert!(state.input.is_none() && !state.has_buffered());
+        let left = shelf.take().expect("it is left to the next");
+        assert!(left.bytes.is_empty() && left.used == 0);
+        shelf.store(Some(left));
+        assert!(state.poll_read(&mut got, &shelf, |_| Poll::Pending).is_pending());
+        assert!(state.input.is_none() && shelf.take().is_some(), "nor does one that waits keep it");
+        let mut short = Vec::with_capacity(8);
+        short.resize(short.capacity() - 1, 0);
+        assert!(matches!(state.poll_read(&mut short, &shelf, receive), Poll::Ready(Ok(1))));
+        assert!(state.has_buffered() && shelf.take().is_none(), "what is not used stays");
+        assert!(matches!(state.poll_read(&mut got, &shelf, |_| Poll::Pending), Poll::Ready(Ok(2))));
+        assert_eq!(got, b"hellolo");
+        assert!(!state.has_buffered() && shelf.take().is_some());
     }
 
     #[test]
