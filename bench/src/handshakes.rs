@@ -40,8 +40,13 @@ const BESIDE_MS: f64 = 3.0;
 const LATE_PERCENT: f64 = 0.1;
 const RESUMED_MS: f64 = 20.0;
 const RATIO: f64 = 0.93;
-/// The client must not be what is late.
+/// A flood of which less was begun than this part says nothing.
+const BEGUN: f64 = 0.95;
+/// What measures must not be what is late.
 const CLIENT_NICE: i32 = -10;
+/// What floods takes no processor from the server that it would not have given in turn: it competes as it
+/// did while it was found out how many handshakes a server can make.
+const FLOOD_NICE: i32 = 0;
 /// Says to a build with the `testing` feature that it is to make all handshakes on its loops.
 const INLINE: &str = "CLEARWAY_TESTING_INLINE_HANDSHAKES";
 
@@ -68,12 +73,13 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     args.finish()?;
     println!("floods of {over}/s above what the server can do, {length:?} each; times in milliseconds");
     println!(
-        "{:<9} {:<5} {:<16} | {:>9} | {:>9} {:>6} | {:>15} | {:>22} {:>6} | {:>15} | lost",
+        "{:<9} {:<5} {:<16} | {:>9} | {:>9} {:>9} {:>6} | {:>15} | {:>22} {:>6} | {:>15} | lost",
         "kind",
         "loops",
         "server",
         "capacity",
         "flood/s",
+        "answered",
         "ratio",
         "cheap alone p99",
         "beside p50  p99    max",
@@ -129,6 +135,9 @@ struct Plan<'a> {
 
 struct Row {
     capacity: f64,
+    /// Handshakes that clients were to begin, and what they came to.
+    wanted_per_second: f64,
+    begun_per_second: f64,
     per_second: f64,
     alone: Latencies,
     beside: Latencies,
@@ -146,6 +155,7 @@ impl Row {
             (self.beside.late_percent(self.due) <= LATE_PERCENT, "late ones"),
             (self.resumed.quantile_ms(0.99) <= RESUMED_MS, "resumptions"),
             (inline.is_none_or(|inline| self.per_second >= RATIO * inline), "throughput"),
+            (self.begun_per_second >= BEGUN * self.wanted_per_second, "the client"),
         ];
         bars.into_iter().filter(|(is_kept, _)| !is_kept).map(|(_, what)| what).collect()
     }
@@ -154,9 +164,10 @@ impl Row {
         let ratio =
             inline.map_or_else(|| "-".to_owned(), |inline| format!("{:.2}", self.per_second / inline));
         format!(
-            "{:>9.0} | {:>9.0} {ratio:>6} | {:>15.2} | {:>8.2} {:>6.2} {:>6.1} {:>6.2} | {:>7.2} {:>7.2} \
+            "{:>9.0} | {:>9.0} {:>9.0} {ratio:>6} | {:>15.2} | {:>8.2} {:>6.2} {:>6.1} {:>6.2} | {:>7.2} {:>7.2} \
              | {}",
             self.capacity,
+            self.begun_per_second,
             self.per_second,
             self.alone.quantile_ms(0.99),
             self.beside.quantile_ms(0.5),
@@ -204,7 +215,11 @@ fn measure(binary: &Binary, plan: &Plan<'_>) -> Result<Row, String> {
     let stop = AtomicBool::new(false);
     let pace = Pace::PerSecond(capacity + plan.over);
     let (flooded, beside, resumed) = thread::scope(|scope| {
-        let flood = scope.spawn(|| flood(&to, pace, plan.length));
+        let flood = scope.spawn(|| {
+            // Of a thread, on Linux. To stand back is always permitted.
+            let _ = setpriority_process(None, FLOOD_NICE);
+            flood(&to, pace, plan.length)
+        });
         let resumed = scope.spawn(|| resume(local(PAIRS[0].1), &stop));
         let beside = cheap(local("PORT"), plan.length);
         stop.store(true, Ordering::Relaxed);
@@ -218,6 +233,8 @@ fn measure(binary: &Binary, plan: &Plan<'_>) -> Result<Row, String> {
     let due = beside.answered.len() + beside.failed.len();
     Ok(Row {
         capacity,
+        wanted_per_second: capacity + plan.over,
+        begun_per_second: flooded.begun as f64 / plan.length.as_secs_f64(),
         per_second: flooded.answered as f64 / plan.length.as_secs_f64(),
         alone: latencies(&alone),
         beside: latencies(&beside),
@@ -385,6 +402,8 @@ mod tests {
         let all_ms = |ms| Latencies::new(vec![Duration::from_millis(ms); 10]);
         let row = |beside_ms, resumed_ms| Row {
             capacity: 100.0,
+            wanted_per_second: 600.0,
+            begun_per_second: 570.0,
             per_second: 93.0,
             alone: all_ms(1),
             beside: all_ms(beside_ms),
@@ -395,6 +414,8 @@ mod tests {
         assert!(row(4, 20).broken(Some(100.0)).is_empty());
         assert_eq!(row(5, 21).broken(Some(101.0)), ["cheap requests", "resumptions", "throughput"]);
         assert_eq!(row(11, 0).broken(None), ["cheap requests", "late ones"]);
+        let idle = Row { begun_per_second: 569.0, ..row(4, 20) };
+        assert_eq!(idle.broken(None), ["the client"]);
         let unseen = Row { resumed: Latencies::default(), ..row(4, 0) };
         assert_eq!(unseen.broken(None), ["resumptions"]);
     }
