@@ -10,8 +10,14 @@ use clearway_runtime::LoopRef;
 
 /// What may be spent in a millisecond on the clock of the loop, which is a turn or several, microseconds.
 const ROOM_US: u64 = 250;
-/// The same with steps that take up a session: others do not use up what is left for them.
+/// The same with steps that take up a session: others do not use up what is left for them. What was spent
+/// beyond it counts for the next milliseconds.
 const ROOM_RESUMED_US: u64 = 400;
+/// A step that takes longer computes more than it should, or its loop had to share the processor,
+/// microseconds.
+const LONG_US: u64 = 1_000;
+/// For so many times as long the loop takes no other one but those that take up a session.
+const LONG_RESTS: u64 = 16;
 /// Loops beyond this number share what they spend.
 const LOOPS: usize = 64;
 /// Bits of what was spent; those above are the millisecond.
@@ -23,6 +29,8 @@ const DISTRUST_MS: u64 = 1_000;
 static SPENT: [AtomicU64; LOOPS] = [const { AtomicU64::new(0) }; LOOPS];
 /// Until when clients are not believed, on the clock of the loop.
 static DISTRUSTED: [AtomicU64; LOOPS] = [const { AtomicU64::new(0) }; LOOPS];
+/// Until when the loop rests from a long step, on its clock.
+static RESTING: [AtomicU64; LOOPS] = [const { AtomicU64::new(0) }; LOOPS];
 
 /// Whether the loop can take such a step of a handshake.
 pub(crate) fn has_room(home: LoopRef, weight: Weight) -> bool {
@@ -30,7 +38,8 @@ pub(crate) fn has_room(home: LoopRef, weight: Weight) -> bool {
     let room_us = match weight {
         Weight::Resumed if now_ms < DISTRUSTED[at].load(Ordering::Relaxed) => return false,
         Weight::Resumed => ROOM_RESUMED_US,
-        Weight::Light => ROOM_US,
+        Weight::Light | Weight::Moderate if now_ms < RESTING[at].load(Ordering::Relaxed) => return false,
+        Weight::Light | Weight::Moderate => ROOM_US,
         Weight::Heavy => return false,
     };
     spent_us(SPENT[at].load(Ordering::Relaxed), now_ms) < room_us
@@ -38,11 +47,14 @@ pub(crate) fn has_room(home: LoopRef, weight: Weight) -> bool {
 
 /// The loop has taken one.
 pub(crate) fn spend(home: LoopRef, time: Duration) {
-    let word = &SPENT[home.index() % LOOPS];
-    let now_ms = home.now_ms();
+    let (at, now_ms) = (home.index() % LOOPS, home.now_ms());
     let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let spent_us = spent_us(word.load(Ordering::Relaxed), now_ms).saturating_add(time_us);
-    word.store(now_ms << SPENT_BITS | spent_us.min((1 << SPENT_BITS) - 1), Ordering::Relaxed);
+    let word = &SPENT[at];
+    word.store(with_spent(word.load(Ordering::Relaxed), now_ms, time_us), Ordering::Relaxed);
+    if time_us > LONG_US {
+        let rest_ms = time_us.saturating_mul(LONG_RESTS) / 1_000;
+        RESTING[at].store(now_ms.saturating_add(rest_ms), Ordering::Relaxed);
+    }
 }
 
 /// A client has taken up no session, though it said so, and the step was a heavy one: for a while none is
@@ -51,9 +63,15 @@ pub(crate) fn distrust(home: LoopRef) {
     DISTRUSTED[home.index() % LOOPS].store(home.now_ms() + DISTRUST_MS, Ordering::Relaxed);
 }
 
+fn with_spent(word: u64, now_ms: u64, time_us: u64) -> u64 {
+    let spent_us = spent_us(word, now_ms).saturating_add(time_us);
+    now_ms << SPENT_BITS | spent_us.min((1 << SPENT_BITS) - 1)
+}
+
+/// What is left of it at this time.
 fn spent_us(word: u64, now_ms: u64) -> u64 {
-    let same_ms = word >> SPENT_BITS == now_ms & (u64::MAX >> SPENT_BITS);
-    if same_ms { word & ((1 << SPENT_BITS) - 1) } else { 0 }
+    let gone_ms = (now_ms & (u64::MAX >> SPENT_BITS)).saturating_sub(word >> SPENT_BITS);
+    (word & ((1 << SPENT_BITS) - 1)).saturating_sub(gone_ms.saturating_mul(ROOM_RESUMED_US))
 }
 
 #[cfg(test)]
@@ -61,8 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_spent_counts_for_its_millisecond() {
-        let word = 7 << SPENT_BITS | 249;
-        assert_eq!([6, 7, 8].map(|now_ms| spent_us(word, now_ms)), [0, 249, 0]);
+    fn what_was_spent_counts_until_its_time_is_over() {
+        let word = with_spent(0, 7, 249);
+        assert_eq!([7, 8, 9].map(|now_ms| spent_us(word, now_ms)), [249, 0, 0]);
+        let word = with_spent(word, 7, 301);
+        assert_eq!([7, 8, 9].map(|now_ms| spent_us(word, now_ms)), [550, 150, 0]);
+        let word = with_spent(word, 8, 900);
+        assert_eq!([8, 9, 10, 11].map(|now_ms| spent_us(word, now_ms)), [1050, 650, 250, 0]);
+        let word = with_spent(0, 5, u64::MAX);
+        assert_eq!(spent_us(word, 5), (1 << SPENT_BITS) - 1, "there is no more room for the number");
     }
 }

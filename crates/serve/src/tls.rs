@@ -45,7 +45,7 @@ const fn lane_of(weight: Weight) -> usize {
     match weight {
         Weight::Resumed => 0,
         Weight::Light => 1,
-        Weight::Heavy => 2,
+        Weight::Moderate | Weight::Heavy => 2,
     }
 }
 
@@ -304,7 +304,7 @@ async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Resul
         }
         // With a certificate in it, so no session was taken up.
         if state.output.len() >= FLIGHT_MIN_BYTES {
-            if weight == Weight::Resumed && unclaimed == Weight::Heavy {
+            if weight == Weight::Resumed && matches!(unclaimed, Weight::Moderate | Weight::Heavy) {
                 budget::distrust(connection.conn.client.home);
             }
             let is_13 = state.session.info().version == Some(Version::Tls13);

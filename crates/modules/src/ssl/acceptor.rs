@@ -18,6 +18,8 @@ use super::stapling::Stapling;
 
 /// ECDSA with SHA-256, 384 and 512, and Ed25519 (RFC 8446 §4.2.3).
 const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
+/// Keys of RSA up to this length are computed with in a fraction of a millisecond, bits.
+const SHORT_RSA_BITS: u32 = 2048;
 
 /// See the file's head.
 pub(crate) struct Acceptor {
@@ -42,7 +44,9 @@ pub(crate) struct Acceptor {
 /// Which kinds of keys there are certificates for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keys {
-    has_rsa: bool,
+    has_long_rsa: bool,
+    /// Keys of RSA that are no longer than most are.
+    has_short_rsa: bool,
     has_other: bool,
 }
 
@@ -52,7 +56,8 @@ impl Keys {
         let mut keys = Self::default();
         for pair in pairs {
             match pair.certificate().key() {
-                Key::Rsa(_) => keys.has_rsa = true,
+                Key::Rsa(..=SHORT_RSA_BITS) => keys.has_short_rsa = true,
+                Key::Rsa(_) => keys.has_long_rsa = true,
                 _ => keys.has_other = true,
             }
         }
@@ -61,8 +66,12 @@ impl Keys {
 
     /// How much the answer to a client computes that takes up no session.
     fn weight(self, client: Wants) -> Weight {
-        let is_light = !self.has_rsa || self.has_other && client.takes_cheap;
-        if is_light { Weight::Light } else { Weight::Heavy }
+        let has_rsa = self.has_short_rsa || self.has_long_rsa;
+        match self {
+            _ if !has_rsa || self.has_other && client.takes_cheap => Weight::Light,
+            Self { has_long_rsa: true, .. } => Weight::Heavy,
+            _ => Weight::Moderate,
+        }
     }
 }
 
@@ -188,4 +197,31 @@ impl Accept for Acceptor {
 /// Seconds since 1970.
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weight_is_that_of_the_key_that_signs() {
+        let [curve, short, long] = [(0, true), (2048, false), (4096, false)].map(|(bits, has_other)| Keys {
+            has_other,
+            has_short_rsa: (1..=SHORT_RSA_BITS).contains(&bits),
+            has_long_rsa: bits > SHORT_RSA_BITS,
+        });
+        let both = Keys { has_other: true, ..long };
+        for (keys, takes_cheap, weight) in [
+            (curve, true, Weight::Light),
+            (curve, false, Weight::Light),
+            (short, true, Weight::Moderate),
+            (long, true, Weight::Heavy),
+            (both, true, Weight::Light),
+            (both, false, Weight::Heavy),
+            (Keys { has_short_rsa: true, ..long }, true, Weight::Heavy),
+        ] {
+            let wants = Wants { takes_cheap, claim: Claim::None };
+            assert_eq!(keys.weight(wants), weight, "{keys:?} {takes_cheap}");
+        }
+    }
 }
