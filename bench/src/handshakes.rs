@@ -164,8 +164,8 @@ impl Row {
         let ratio =
             inline.map_or_else(|| "-".to_owned(), |inline| format!("{:.2}", self.per_second / inline));
         format!(
-            "{:>9.0} | {:>9.0} {:>9.0} {ratio:>6} | {:>15.2} | {:>8.2} {:>6.2} {:>6.1} {:>6.2} | {:>7.2} {:>7.2} \
-             | {}",
+            "{:>9.0} | {:>9.0} {:>9.0} {ratio:>6} | {:>15.2} | {:>8.2} {:>6.2} {:>6.1} {:>6.2} | {:>7.2} \
+             {:>7.2} | {}",
             self.capacity,
             self.begun_per_second,
             self.per_second,

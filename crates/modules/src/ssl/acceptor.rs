@@ -44,9 +44,8 @@ pub(crate) struct Acceptor {
 /// Which kinds of keys there are certificates for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keys {
-    has_long_rsa: bool,
-    /// Keys of RSA that are no longer than most are.
-    has_short_rsa: bool,
+    /// The longest key of RSA, bits; 0 if there is none.
+    rsa_bits: u32,
     has_other: bool,
 }
 
@@ -56,8 +55,7 @@ impl Keys {
         let mut keys = Self::default();
         for pair in pairs {
             match pair.certificate().key() {
-                Key::Rsa(..=SHORT_RSA_BITS) => keys.has_short_rsa = true,
-                Key::Rsa(_) => keys.has_long_rsa = true,
+                Key::Rsa(bits) => keys.rsa_bits = keys.rsa_bits.max(bits),
                 _ => keys.has_other = true,
             }
         }
@@ -66,11 +64,12 @@ impl Keys {
 
     /// How much the answer to a client computes that takes up no session.
     fn weight(self, client: Wants) -> Weight {
-        let has_rsa = self.has_short_rsa || self.has_long_rsa;
-        match self {
-            _ if !has_rsa || self.has_other && client.takes_cheap => Weight::Light,
-            Self { has_long_rsa: true, .. } => Weight::Heavy,
-            _ => Weight::Moderate,
+        if self.rsa_bits == 0 || self.has_other && client.takes_cheap {
+            Weight::Light
+        } else if self.rsa_bits <= SHORT_RSA_BITS {
+            Weight::Moderate
+        } else {
+            Weight::Heavy
         }
     }
 }
@@ -205,21 +204,15 @@ mod tests {
 
     #[test]
     fn the_weight_is_that_of_the_key_that_signs() {
-        let [curve, short, long] = [(0, true), (2048, false), (4096, false)].map(|(bits, has_other)| Keys {
-            has_other,
-            has_short_rsa: (1..=SHORT_RSA_BITS).contains(&bits),
-            has_long_rsa: bits > SHORT_RSA_BITS,
-        });
-        let both = Keys { has_other: true, ..long };
-        for (keys, takes_cheap, weight) in [
-            (curve, true, Weight::Light),
-            (curve, false, Weight::Light),
-            (short, true, Weight::Moderate),
-            (long, true, Weight::Heavy),
-            (both, true, Weight::Light),
-            (both, false, Weight::Heavy),
-            (Keys { has_short_rsa: true, ..long }, true, Weight::Heavy),
+        for (rsa_bits, has_other, takes_cheap, weight) in [
+            (0, true, true, Weight::Light),
+            (0, true, false, Weight::Light),
+            (2048, false, true, Weight::Moderate),
+            (4096, false, true, Weight::Heavy),
+            (4096, true, true, Weight::Light),
+            (4096, true, false, Weight::Heavy),
         ] {
+            let keys = Keys { rsa_bits, has_other };
             let wants = Wants { takes_cheap, claim: Claim::None };
             assert_eq!(keys.weight(wants), weight, "{keys:?} {takes_cheap}");
         }
