@@ -246,6 +246,29 @@ impl Http2 {
         self.send(&Frames::get(stream, path));
     }
 
+    /// Asks, with these fields and this body, and waits for the answer. The length of a body that is not empty is
+    /// said behind the fields.
+    ///
+    /// # Panics
+    /// If the stream does not end.
+    pub fn ask(
+        &mut self,
+        stream: u32,
+        (method, path): (&str, &str),
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        if body.is_empty() {
+            self.send(&Frames::request(stream, method, path, fields, Rest::Ended));
+        } else {
+            let length = body.len().to_string();
+            let fields = [fields, &[("content-length", &length)]].concat();
+            self.send(&Frames::request(stream, method, path, &fields, Rest::Open));
+            self.say(kind::DATA, flag::END_STREAM, stream, body.as_bytes());
+        }
+        self.answer(stream)
+    }
+
     /// Receives for a moment; whether the connection is still there.
     pub fn receive(&mut self, limit: Duration) -> bool {
         match self.connection.next_event(limit) {

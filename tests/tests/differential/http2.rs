@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use clearway_h2::frame::{Rest, flag, kind};
+use clearway_h2::frame::{flag, kind};
 use clearway_h2::settings::Settings;
 use clearway_testkit::http2::{Ended, Frames, Http2};
 use clearway_testkit::recorded::compare;
@@ -124,15 +124,7 @@ fn requests_are_answered_as_by_nginx() {
         let mut text = String::new();
         for (at, (method, path, more, body)) in REQUESTS.iter().enumerate() {
             let stream = 2 * u32::try_from(at).expect("few") + 1;
-            let (length, mut fields) = (body.len().to_string(), more.to_vec());
-            if body.is_empty() {
-                client.send(&Frames::request(stream, method, path, &fields, Rest::Ended));
-            } else {
-                fields.push(("content-length", &length));
-                client.send(&Frames::request(stream, method, path, &fields, Rest::Open));
-                client.say(kind::DATA, flag::END_STREAM, stream, body.as_bytes());
-            }
-            let answer = client.answer(stream).canonical(method, &server);
+            let answer = client.ask(stream, (method, path), more, body).canonical(method, &server);
             let _ = writeln!(text, "[{method} {path} {more:?}]\n{answer}");
         }
         text

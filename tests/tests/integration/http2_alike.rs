@@ -220,17 +220,9 @@ fn ask_http1(server: &Server, nth: usize, (method, path, more, body): &Question)
 
 fn ask_http2(client: &mut Http2, nth: usize, (method, path, more, body): &Question) -> Told {
     let stream = 2 * u32::try_from(nth).expect("few") + 1;
-    let (number, length) = (nth.to_string(), body.len().to_string());
-    let mut fields = more.to_vec();
-    fields.extend([("x-way", "2"), ("x-nth", &number)]);
-    if body.is_empty() {
-        client.send(&Frames::request(stream, method, path, &fields, Rest::Ended));
-    } else {
-        fields.push(("content-length", &length));
-        client.send(&Frames::request(stream, method, path, &fields, Rest::Open));
-        client.say(kind::DATA, flag::END_STREAM, stream, body.as_bytes());
-    }
-    let answer = client.answer(stream);
+    let number = nth.to_string();
+    let fields = [more, &[("x-way", "2"), ("x-nth", &number)][..]].concat();
+    let answer = client.ask(stream, (method, path), &fields, body);
     let lines = answer.heads[0].iter().map(String::as_str);
     (answer.status().to_owned(), told(lines), answer.text())
 }
