@@ -12,6 +12,8 @@
 //! 5. So nothing is lost: count and mark are exchanged by both sides. The leader's exchange finds the
 //!    waiter, or it came before, and the waiter's second look finds what was published.
 //! 6. The end is read before the length: where it says complete, the length is the whole.
+//! 7. How many follow, and how many of them wait, is out of date at once: it says when publishing is worth
+//!    while, nothing else depends on it.
 
 use std::task::{Context, Poll};
 
@@ -46,6 +48,20 @@ pub enum Progress {
     Failed,
 }
 
+/// What the followers of a fill do: the fewer of them wait, the longer it may be until more is published, as
+/// those that do not have enough to do with what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowd {
+    /// All that there are wait for more.
+    AllWait,
+    /// At least half of them do.
+    MostWait,
+    /// Less than half of them.
+    FewWait,
+    /// There are none, or all are busy.
+    NobodyWaits,
+}
+
 const OPEN: u8 = 0;
 const COMPLETE: u8 = 1;
 const FAILED: u8 = 2;
@@ -60,6 +76,8 @@ struct Fill<T> {
     is_received: AtomicBool,
     /// Rule 2 and 3.
     waiting: AtomicUsize,
+    /// Rule 7.
+    followers: AtomicUsize,
     queue: Queue<Arc<Waiter>>,
 }
 
@@ -111,6 +129,7 @@ impl<T: Clone> Fill<T> {
             end: AtomicU8::new(OPEN),
             is_received: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            followers: AtomicUsize::new(0),
             queue: Queue::new(),
         }
     }
@@ -155,10 +174,17 @@ impl<T: Clone> Leader<T> {
         }
     }
 
-    /// Whether followers wait for something at the moment.
+    /// What its followers do at the moment.
     #[must_use]
-    pub fn has_waiting(&self) -> bool {
-        self.fill.waiting.load(Ordering::Acquire) > 0
+    pub fn crowd(&self) -> Crowd {
+        let waiting = self.fill.waiting.load(Ordering::Acquire);
+        let followers = self.fill.followers.load(Ordering::Relaxed);
+        match waiting {
+            0 => Crowd::NobodyWaits,
+            _ if waiting >= followers => Crowd::AllWait,
+            _ if waiting * 2 >= followers => Crowd::MostWait,
+            _ => Crowd::FewWait,
+        }
     }
 
     /// The fill has ended. The file must be where it is looked for before.
@@ -169,7 +195,7 @@ impl<T: Clone> Leader<T> {
     /// A further request that wants the same.
     #[must_use]
     pub fn follow(&self) -> Follower<T> {
-        Follower { fill: Arc::clone(&self.fill), waiter: Arc::default() }
+        Follower::of(&self.fill)
     }
 }
 
@@ -217,7 +243,7 @@ impl<T> Followed<T> {
     /// A further request that wants the same; `None` where the fill has ended.
     pub(crate) fn follow(&self) -> Option<Follower<T>> {
         let open = self.0.end().is_none();
-        open.then(|| Follower { fill: Arc::clone(&self.0), waiter: Arc::default() })
+        open.then(|| Follower::of(&self.0))
     }
 }
 
@@ -225,6 +251,13 @@ impl<T> Followed<T> {
 pub struct Follower<T> {
     fill: Arc<Fill<T>>,
     waiter: Arc<Waiter>,
+}
+
+impl<T> Follower<T> {
+    fn of(fill: &Arc<Fill<T>>) -> Self {
+        fill.followers.fetch_add(1, Ordering::Relaxed);
+        Self { fill: Arc::clone(fill), waiter: Arc::default() }
+    }
 }
 
 impl<T: Clone> Follower<T> {
@@ -271,6 +304,7 @@ impl<T: Clone> Follower<T> {
 impl<T> Drop for Follower<T> {
     fn drop(&mut self) {
         self.waiter.waker.swap(None);
+        self.fill.followers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -343,6 +377,13 @@ mod tests {
         let woken = std::sync::Arc::new(Woken::default());
         let waker = Waker::from(std::sync::Arc::clone(&woken));
         let cx = &mut Context::from_waker(&waker);
+        assert_eq!(leader.crowd(), Crowd::NobodyWaits);
+        for (share, crowd) in [(49, Crowd::FewWait), (50, Crowd::MostWait), (100, Crowd::AllWait)] {
+            for follower in followers.iter_mut().take(share) {
+                assert!(follower.poll_beyond(cx, 0).is_pending());
+            }
+            assert_eq!(leader.crowd(), crowd);
+        }
         for _ in 0..50 {
             followers.iter_mut().for_each(|follower| assert!(follower.poll_beyond(cx, 0).is_pending()));
         }

@@ -29,7 +29,7 @@ mod sync;
 mod valid;
 mod variant;
 
-pub use fill::{End, Follower, Leader, Progress, Verdict};
+pub use fill::{Crowd, End, Follower, Leader, Progress, Verdict};
 #[cfg(not(loom))]
 pub use fills::{Entered, Fills, Led};
 pub use freshness::{Freshness, Ignored, Lifetime};

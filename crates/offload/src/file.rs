@@ -1,10 +1,12 @@
 //! Calls on files that always block, for pool threads: each takes a [`Blocking`]. Nothing is remembered
-//! here; what a loop may try first is in [`crate::files`].
+//! here; what a loop may try first is in [`crate::files`], but for [`read_cached`].
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use clearway_os::page_cache::{self, Wait};
 use rustix::fs::FileType;
 
 use crate::Blocking;
@@ -50,6 +52,15 @@ pub fn read(_: &Blocking, file: &File, offset: u64, count: usize) -> io::Result<
     // The vector may have had more room than was asked for.
     data.truncate(count);
     Ok(data)
+}
+
+/// Reads up to `count` bytes from `offset` that are in memory, for a loop: what was written just now. `None`
+/// where there are none, or the file system cannot tell: that is for a pool thread.
+#[must_use]
+pub fn read_cached(file: &File, offset: u64, count: usize) -> Option<Vec<u8>> {
+    let mut data = Vec::new();
+    let read = page_cache::read_into(file.as_fd(), &mut data, offset, count, Wait::Never);
+    read.is_ok_and(|size| size > 0).then_some(data)
 }
 
 /// Writes all of these pieces, one behind the other, from `offset` on: with one call where there are few.

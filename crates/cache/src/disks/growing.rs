@@ -94,6 +94,13 @@ impl Growing {
         &self.path
     }
 
+    /// Up to `count` bytes from `offset` of the file, if the kernel has them in memory, as what was written a
+    /// moment ago: for a loop, to which a job would cost more than to copy them.
+    #[must_use]
+    pub fn read_cached(&self, offset: u64, count: usize) -> Option<Vec<u8>> {
+        file::read_cached(&self.file, offset, count)
+    }
+
     /// Reads up to `count` bytes from `offset` of the file: fewer only at its present end.
     pub fn read(&self, offset: u64, count: usize) -> Task<Result<Vec<u8>, DiskError>> {
         let (growing, path) = (Arc::clone(&self.file), Arc::clone(&self.path));

@@ -2,7 +2,9 @@
 //! job after the other, and others that want the same are told how far it is. Polled by the request's task.
 //!
 //! What was received waits a moment for what comes behind it, so that a page is made, written and published
-//! by one job: until [`HELD_MAX_BYTES`] are there, it is [`HELD_MS`] old, or followers wait for it.
+//! by one job: until [`HELD_MAX_BYTES`] are there, it is [`HELD_MS`] old, or all followers wait for it. Where
+//! most of the followers are not done with what there is it waits for [`HELD_BEHIND_MS`]: a thousand of them
+//! that are sent little by little keep the loops from those that have nothing yet.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -11,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use clearway_base::log::Level;
 use clearway_cache::disks::{DiskError, Filling, Growing, Part};
-use clearway_cache::{End, Led, Verdict};
+use clearway_cache::{Crowd, End, Led, Verdict};
 use clearway_http::Request;
 use clearway_offload::Task;
 use clearway_runtime::{LoopRef, Timer};
@@ -22,6 +24,8 @@ use crate::engine::object::{Cached, Updating};
 const HELD_MAX_BYTES: usize = 128 * 1024;
 /// How long what was received waits for more, ms.
 const HELD_MS: u64 = 5;
+/// The same where fewer than half of those that follow wait for it, ms.
+const HELD_BEHIND_MS: u64 = 20;
 
 /// For how long a job is waited for where the response cannot go on without it, ms. A disk that takes longer
 /// costs the object, not the response.
@@ -35,7 +39,9 @@ pub(super) struct Object {
     /// What may wait in memory to be written, bytes.
     memory_bytes: usize,
     home: LoopRef,
-    /// Until when what was received may wait for more; armed while something waits.
+    /// Since when what was received waits for more.
+    held_since_ms: u64,
+    /// Until when it may; armed while something waits.
     held: Timer,
     length: Length,
     /// Whether all of it has come.
@@ -83,6 +89,7 @@ impl Object {
             received_bytes: 0,
             memory_bytes: memory_bytes.max(HELD_MAX_BYTES),
             home,
+            held_since_ms: 0,
             held: Timer::new(home),
             length,
             progress: Progress::UnderWay,
@@ -102,7 +109,7 @@ impl Object {
     pub(super) fn put(&mut self, data: Bytes) {
         if !matches!(self.stage, Stage::Over) {
             if self.received.is_empty() {
-                self.held.arm(self.home.now_ms() + HELD_MS);
+                self.held_since_ms = self.home.now_ms();
             }
             self.received_bytes += data.len();
             self.received.push(data);
@@ -192,9 +199,13 @@ impl Object {
         if self.received.is_empty() {
             return false;
         }
-        self.received_bytes >= HELD_MAX_BYTES
-            || self.lead.as_ref().is_some_and(|led| led.leader().has_waiting())
-            || self.held.poll_expired(cx).is_ready()
+        let crowd = self.lead.as_ref().map_or(Crowd::NobodyWaits, |led| led.leader().crowd());
+        if crowd == Crowd::AllWait || self.received_bytes >= HELD_MAX_BYTES {
+            return true;
+        }
+        let held_ms = if crowd == Crowd::FewWait { HELD_BEHIND_MS } else { HELD_MS };
+        self.held.arm(self.held_since_ms + held_ms);
+        self.held.poll_expired(cx).is_ready()
     }
 
     /// The next job: what was received is written, and the file gets its place if that is all.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use clearway_base::log::Level;
 use clearway_cache::disks::Growing;
 use clearway_cache::{Follower, Progress, StoredHeader, seal};
-use clearway_http::{Answer, Chunk, Exchange, Mark, Request, Step};
+use clearway_http::{Answer, Chunk, Exchange, Mark, Step};
 
 use crate::attempts::{CacheStatus, Missing};
 use crate::engine::mend::validator_of;
@@ -66,14 +66,8 @@ pub(super) async fn follow<'c>(
             }
         };
         while at < end {
-            let data = match growing.recent(at) {
-                Some(data) => data,
-                None => match read(exchange.request, &growing, at..end.min(at + READ_BYTES)).await {
-                    Some(data) => data.into(),
-                    None => {
-                        return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
-                    }
-                },
+            let Some(data) = read(exchange, &growing, at..end.min(at + READ_BYTES)).await else {
+                return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
             };
             at += data.len() as u64;
             let mark = if is_last && at >= end { Mark::Last } else { Mark::Flush };
@@ -89,12 +83,23 @@ pub(super) async fn follow<'c>(
     }
 }
 
-/// What lies there, or some of it; `None` where it cannot be read.
-async fn read(request: &Request<'_>, growing: &Growing, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
+/// What lies there, or some of it; `None` where it cannot be read. It was written lately, so it is in memory
+/// as a rule. Where it is not, what there is for the client does not wait for it.
+async fn read(
+    exchange: &mut Exchange<'_, '_>,
+    growing: &Growing,
+    range: std::ops::Range<u64>,
+) -> Option<Bytes> {
+    if let Some(data) = growing.recent(range.start) {
+        return Some(data);
+    }
     let count = usize::try_from(range.end - range.start).ok()?;
-    let task = growing.read(range.start, count);
-    let read = patiently(request, task).await?;
-    read.ok().filter(|data| !data.is_empty())
+    if let Some(data) = growing.read_cached(range.start, count) {
+        return Some(data.into());
+    }
+    let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Flush);
+    let read = patiently(exchange.request, growing.read(range.start, count)).await?;
+    read.ok().filter(|data| !data.is_empty()).map(Bytes::from)
 }
 
 /// The response cannot be completed: what there is of it leaves.
