@@ -12,8 +12,7 @@
 //! 5. So nothing is lost: count and mark are exchanged by both sides. The leader's exchange finds the
 //!    waiter, or it came before, and the waiter's second look finds what was published.
 //! 6. The end is read before the length: where it says complete, the length is the whole.
-//! 7. How many follow, and how many of them wait, is out of date at once: it says when publishing is worth
-//!    while, nothing else depends on it.
+//! 7. How many follow, and how many of them wait, is out of date at once, and a hint.
 
 use std::task::{Context, Poll};
 

@@ -246,8 +246,8 @@ impl Http2 {
         self.send(&Frames::get(stream, path));
     }
 
-    /// Asks, with these fields and this body, and waits for the answer. The length of a body that is not empty is
-    /// said behind the fields.
+    /// Asks, with these fields and this body, and waits for the answer. The length of a body that is not
+    /// empty is said behind the fields.
     ///
     /// # Panics
     /// If the stream does not end.

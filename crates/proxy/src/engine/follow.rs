@@ -16,8 +16,11 @@ use crate::engine::object::Cached;
 use crate::engine::patience::patiently;
 use crate::engine::serve::{BodyIs, Sent, Serving, Unreadable, push_head};
 
-/// How much is read at once, bytes.
-const READ_BYTES: u64 = 64 * 1024;
+/// How much is read and sent at once, bytes: then it is the turn of others.
+const TURN_BYTES: u64 = 64 * 1024;
+/// How much goes with the head, bytes: of many that come at once each has its first byte the sooner the less
+/// those before it are sent.
+const FIRST_BYTES: u64 = 16 * 1024;
 
 /// What has become of a request that follows another one.
 pub(super) enum Followed {
@@ -56,7 +59,7 @@ pub(super) async fn follow<'c>(
             _ => Followed::Answered(cut(exchange, why)),
         }
     };
-    let mut at = body_start;
+    let (mut at, mut turn_bytes) = (body_start, FIRST_BYTES);
     loop {
         let (end, is_last) = match poll_fn(|cx| follower.poll_beyond(cx, at)).await {
             Progress::Readable(end) => (end, false),
@@ -66,7 +69,7 @@ pub(super) async fn follow<'c>(
             }
         };
         while at < end {
-            let Some(data) = read(exchange, &growing, at..end.min(at + READ_BYTES)).await else {
+            let Some(data) = read(exchange, &growing, at..end.min(at + turn_bytes)).await else {
                 return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
             };
             at += data.len() as u64;
@@ -74,6 +77,10 @@ pub(super) async fn follow<'c>(
             let _ = exchange.output.write(exchange.request, Chunk::Shared(data), mark);
             if mark == Mark::Last || exchange.output.ready(exchange.request).await.is_err() {
                 return Ok(Followed::Answered(Step::Done));
+            }
+            turn_bytes = TURN_BYTES;
+            if at < end {
+                clearway_runtime::yield_now().await;
             }
         }
         if is_last {
@@ -90,10 +97,11 @@ async fn read(
     growing: &Growing,
     range: std::ops::Range<u64>,
 ) -> Option<Bytes> {
-    if let Some(data) = growing.recent(range.start) {
+    let count = usize::try_from(range.end - range.start).ok()?;
+    if let Some(mut data) = growing.recent(range.start) {
+        data.truncate(count);
         return Some(data);
     }
-    let count = usize::try_from(range.end - range.start).ok()?;
     if let Some(data) = growing.read_cached(range.start, count) {
         return Some(data.into());
     }

@@ -22,6 +22,8 @@ const STACK_BYTES: usize = 256 * 1024;
 const THREADS: usize = 2;
 /// What the origin sends at once, bytes.
 const STEP_BYTES: usize = 16 * 1024;
+/// How many clients that have had their first byte are read from until those that have not are looked at.
+const OTHERS_MAX: usize = 16;
 /// How long the origin thinks about a response that may not be kept.
 const THINKS: Duration = Duration::from_millis(5);
 
@@ -252,7 +254,7 @@ fn take_all(
     let connect = || TcpStream::connect_timeout(&address, PATIENCE).expect("it listens");
     let mut takers: Vec<Taker> = (0..clients).map(|_| taker(connect())).collect();
     takers.iter().for_each(|taker| taker.stream.set_nonblocking(true).expect("a socket"));
-    let mut piece = vec![0; PATTERN_BYTES];
+    let (mut piece, mut turn) = (vec![0; PATTERN_BYTES], 0);
     start.wait();
     for taker in &mut takers {
         let sent = taker.stream.write_all(b"GET /object HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
@@ -270,8 +272,16 @@ fn take_all(
         poll(&mut polled, Some(&second)).expect("they are sockets");
         let ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
         drop(polled);
-        for (&number, _) in open.iter().zip(ready).filter(|(_, ready)| *ready) {
+        let ready: Vec<usize> =
+            open.iter().zip(ready).filter(|(_, ready)| *ready).map(|(&number, _)| number).collect();
+        // Else it would be this thread that those who have nothing yet wait for.
+        let (begun, new): (Vec<usize>, Vec<usize>) =
+            ready.into_iter().partition(|&number| takers[number].first.is_some());
+        let next = begun.partition_point(|&number| number < turn);
+        let others = begun[next..].iter().chain(&begun[..next]).take(OTHERS_MAX);
+        for &number in new.iter().chain(others) {
             takers[number].read(&mut piece, wanted);
+            turn = number + 1;
         }
     }
     takers.iter().map(|taker| taker.first.filter(|_| taker.is_right == Some(true))).collect()
