@@ -14,6 +14,7 @@ mod capture;
 mod compiled;
 mod constants;
 mod control;
+mod core;
 pub(crate) mod coroutine;
 pub mod encoding;
 #[cfg(feature = "tls")]
@@ -58,6 +59,7 @@ pub type Room = fn(&mut Install<'_>) -> Result<(), Fault>;
 
 /// All rooms, in this order.
 const ROOMS: &[Room] = &[
+    core::install,
     constants::install,
     coroutine::install,
     log::install,

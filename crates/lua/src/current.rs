@@ -488,15 +488,22 @@ pub(crate) fn scene<R>(
 /// "API disabled in the context of …", or "no request found".
 pub fn allow(call: &mut Call<'_>, allowed: Phases) -> Result<LuaPhase, Raise> {
     let phase = current(call, |current| current.phase)?;
+    match objection(phase, allowed) {
+        None => Ok(phase),
+        Some(words) => Err(call.raise(&*words)),
+    }
+}
+
+/// What is said of a phase that is not in `allowed`.
+pub(crate) fn objection(phase: LuaPhase, allowed: Phases) -> Option<String> {
     if allowed.has(phase) {
-        return Ok(phase);
+        return None;
     }
     if phase == LuaPhase::Timer && (allowed.has(LuaPhase::Log) || allowed.has(LuaPhase::Set)) {
         // As upstream says it of what looks at a request.
-        return Err(call.raise("API disabled in the current context"));
+        return Some("API disabled in the current context".to_owned());
     }
-    let name = phase.context_name();
-    Err(call.raise(&*format!("API disabled in the context of {name}")))
+    Some(format!("API disabled in the context of {}", phase.context_name()))
 }
 
 /// Has the code yield for this.

@@ -12,6 +12,7 @@
 )]
 
 mod call;
+pub mod core;
 mod entered;
 pub mod exports;
 mod fast;

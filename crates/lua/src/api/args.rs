@@ -90,6 +90,18 @@ pub(crate) enum Complete {
 /// Puts arguments into the table on top: those of one name as a list, those without a value as `true`; `max`
 /// of them at most, 0 without limit.
 pub(crate) fn decode(stack: &mut Stack<'_>, text: &[u8], max: usize) -> Complete {
+    each(text, max, |name, value| {
+        stack.push(name);
+        match value {
+            Some(value) => stack.push(value),
+            None => stack.push(true),
+        }
+        add(stack);
+    })
+}
+
+/// Calls `work` with the name and the value of each argument; `max` at most, 0 without limit.
+pub(crate) fn each(text: &[u8], max: usize, mut work: impl FnMut(&[u8], Option<&[u8]>)) -> Complete {
     let mut count = 0;
     for pair in text.split(|&byte| byte == b'&') {
         let equals = pair.iter().position(|&byte| byte == b'=');
@@ -101,15 +113,9 @@ pub(crate) fn decode(stack: &mut Stack<'_>, text: &[u8], max: usize) -> Complete
             continue;
         }
         count += 1;
-        if name.is_empty() {
-            continue;
+        if !name.is_empty() {
+            work(&name, equals.map(|at| unescape(&pair[at + 1..])).as_deref());
         }
-        stack.push(&name[..]);
-        match equals {
-            Some(at) => stack.push(&unescape(&pair[at + 1..])[..]),
-            None => stack.push(true),
-        }
-        add(stack);
     }
     Complete::Yes
 }

@@ -174,7 +174,7 @@ local any_get, any_incr = methods.get, methods.incr
 
 function methods.get(self, key)
     if type(key) == "string" and type(self) == "table" then
-        local number = self[1]
+        local number = self[2]
         if type(number) == "number" then
             local found = find_value(vm, key, #key, nil, 0, number, 0)
             if found == 1 then
@@ -197,7 +197,7 @@ end
 function methods.incr(self, key, amount, init, ttl)
     if type(key) == "string" and type(amount) == "number" and type(self) == "table" and ttl == nil
         and (not init or type(init) == "number") then
-        local number = self[1]
+        local number = self[2]
         if type(number) == "number" and add_to(vm, key, #key, nil, 0, number, amount) == 1 then
             if init then
                 return reply.number, nil, false

@@ -7,9 +7,11 @@ use clearway_message::uri;
 use super::args;
 use super::output::ANSWERING;
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Pause, Phases, Scene, YIELDABLE, allow, current, pause, scene};
+use crate::current::{
+    Current, LuaPhase, MARK, Pause, Phases, Scene, YIELDABLE, allow, current, pause, scene,
+};
 
-const EXITING: Phases = Phases::but(&[
+pub(super) const EXITING: Phases = Phases::but(&[
     LuaPhase::Init,
     LuaPhase::InitWorker,
     LuaPhase::ExitWorker,
@@ -17,6 +19,8 @@ const EXITING: Phases = Phases::but(&[
     LuaPhase::Log,
     LuaPhase::WorkerThread,
 ]);
+
+const SUBREQUESTS: &str = "attempt to abort with pending subrequests";
 
 /// Numbers of nginx that are no status.
 const AGAIN: i32 = -2;
@@ -34,41 +38,66 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 
 fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let phase = allow(call, EXITING)?;
-    let mut code = call.number(1)? as i32;
+    let code = call.number(1)? as i32;
+    match current(call, |current| leave(current, phase, code))? {
+        Err(words) => Err(call.raise(words)),
+        // As upstream, where what cannot wait cannot be left from within.
+        Ok(Leaving::GoesOn) => Ok(Returns::Values(0)),
+        Ok(Leaving::Yields) => {
+            call.stack.push(MARK);
+            Ok(Returns::Yield(1))
+        }
+    }
+}
+
+/// What code does that has said how it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It is to yield for that.
+    Yields,
+    /// It goes on, and has ended so when it is over.
+    GoesOn,
+}
+
+/// Code ends with this.
+///
+/// # Errors
+/// What is wrong with the code, or with the moment.
+pub(super) fn leave(
+    current: &mut Current<'_>,
+    phase: LuaPhase,
+    mut code: i32,
+) -> Result<Leaving, &'static str> {
     if matches!(code, AGAIN | DONE) {
-        return Err(call.raise("bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE"));
+        return Err("bad argument to 'ngx.exit': does not accept NGX_AGAIN or NGX_DONE");
     }
-    if !matches!(code, -1 | 408 | 444 | 499) {
-        check_abortable(call)?;
+    if !matches!(code, -1 | 408 | 444 | 499)
+        && current.threads.as_ref().is_some_and(|threads| threads.has_subrequests())
+    {
+        return Err(SUBREQUESTS);
     }
-    let is_sent = current(call, |current| {
-        current.scene(|scene| match scene {
-            Scene::Handler(exchange) => exchange.output.head_sent().then(|| exchange.view().status()),
-            Scene::Head(_) | Scene::Body(_) => None,
-        })
-    })?;
-    let is_sent = is_sent.flatten();
-    if let Some(status) = is_sent
+    let is_sent = current.scene(|scene| match scene {
+        Scene::Handler(exchange) => exchange.output.head_sent().then(|| exchange.view().status()),
+        Scene::Head(_) | Scene::Body(_) => None,
+    });
+    if let Some(status) = is_sent.flatten()
         && code >= 300
         && !matches!(code, 408 | 444 | 499)
     {
         if code != i32::from(status) {
-            scene(call, |scene| {
+            current.scene(|scene| {
                 let line = format_args!(
                     "attempt to set status {code} via ngx.exit after sending out the response status {status}"
                 );
                 scene.request().log(Level::Error, line);
-            })?;
+            });
         }
         code = 0;
     }
-    current(call, |current| current.log(Level::Debug, format_args!("lua exit with code {code}")))?;
-    if matches!(phase, LuaPhase::HeaderFilter | LuaPhase::Balancer | LuaPhase::SslSessionStore) {
-        // As upstream, where what cannot wait cannot be left from within.
-        crate::current::current(call, |current| current.pause = Some(Pause::Exit(code)))?;
-        return Ok(Returns::Values(0));
-    }
-    pause(call, Pause::Exit(code))
+    current.log(Level::Debug, format_args!("lua exit with code {code}"));
+    current.pause = Some(Pause::Exit(code));
+    let goes_on = matches!(phase, LuaPhase::HeaderFilter | LuaPhase::Balancer | LuaPhase::SslSessionStore);
+    Ok(if goes_on { Leaving::GoesOn } else { Leaving::Yields })
 }
 
 /// What has subrequests under way is not left before they have ended.
@@ -76,7 +105,7 @@ pub(super) fn check_abortable(call: &mut Call<'_>) -> Result<(), Raise> {
     let has_subrequests =
         current(call, |current| current.threads.as_ref().is_some_and(|threads| threads.has_subrequests()))?;
     if has_subrequests {
-        return Err(call.raise("attempt to abort with pending subrequests"));
+        return Err(call.raise(SUBREQUESTS));
     }
     Ok(())
 }

@@ -27,8 +27,8 @@ pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "encode_args", encode_args);
         put(stack, "decode_args", decode_args);
         put(stack, "encode_base64", encode_base64);
-        put(stack, "decode_base64", |call| decode_base64(call, Form::Standard));
-        put(stack, "decode_base64mime", |call| decode_base64(call, Form::Mime));
+        put(stack, "decode_base64", |call| decode_base64(call, Base64::Standard));
+        put(stack, "decode_base64mime", |call| decode_base64(call, Base64::Mime));
         put(stack, "quote_sql_str", quote_sql_str);
         put(stack, "md5", md5);
         put(stack, "md5_bin", md5_bin);
@@ -39,7 +39,7 @@ pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     });
     install.table("_base64", |stack| {
         put(stack, "encode_base64url", encode_base64url);
-        put(stack, "decode_base64url", |call| decode_base64(call, Form::Url));
+        put(stack, "decode_base64url", |call| decode_base64(call, Base64::Url));
     });
     install.run(BASE64_MODULE, c"=ngx.base64")
 }
@@ -74,7 +74,7 @@ pub enum Escape {
 }
 
 impl Escape {
-    fn numbered(number: f64) -> Option<Self> {
+    pub(super) fn numbered(number: f64) -> Option<Self> {
         Some(match number as i64 {
             _ if number < 0.0 => return None,
             0 => Self::Uri,
@@ -320,10 +320,7 @@ fn encode_base64(call: &mut Call<'_>) -> Result<Returns, Raise> {
             return Err(call.raise(&*text));
         }
     };
-    let mut text = base64::encode(text_of(call, 1)?);
-    if !is_padded {
-        text.truncate(text.iter().position(|&byte| byte == b'=').unwrap_or(text.len()));
-    }
+    let text = in_base64(text_of(call, 1)?, if is_padded { Base64::Standard } else { Base64::Unpadded });
     call.stack.push(&text[..]);
     Ok(Returns::Values(1))
 }
@@ -334,47 +331,65 @@ fn encode_base64url(call: &mut Call<'_>) -> Result<Returns, Raise> {
         call.stack.push("must provide a string");
         return Ok(Returns::Values(2));
     };
-    let mut text = base64::encode(text);
-    text.retain(|&byte| byte != b'=');
-    for byte in &mut text {
-        *byte = match *byte {
-            b'+' => b'-',
-            b'/' => b'_',
-            other => other,
-        };
-    }
+    let text = in_base64(text, Base64::Url);
     call.stack.push(&text[..]);
     Ok(Returns::Values(1))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+/// How base64 is written, or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base64 {
     Standard,
-    /// What is not of the alphabet is skipped.
+    /// Without what fills it up; read as the standard one.
+    Unpadded,
+    /// What is not of the alphabet is skipped; written as the standard one.
     Mime,
     Url,
 }
 
-fn decode_base64(call: &mut Call<'_>, form: Form) -> Result<Returns, Raise> {
+/// A text in base64.
+pub(super) fn in_base64(text: &[u8], form: Base64) -> Vec<u8> {
+    let mut text = base64::encode(text);
+    if matches!(form, Base64::Unpadded | Base64::Url) {
+        text.retain(|&byte| byte != b'=');
+    }
+    if form == Base64::Url {
+        for byte in &mut text {
+            *byte = match *byte {
+                b'+' => b'-',
+                b'/' => b'_',
+                other => other,
+            };
+        }
+    }
+    text
+}
+
+/// What base64 says, if it is some.
+pub(super) fn of_base64(text: &[u8], form: Base64) -> Option<Vec<u8>> {
+    match form {
+        Base64::Standard | Base64::Unpadded => base64::decode(text, Alphabet::Standard),
+        Base64::Url => base64::decode(text, Alphabet::Url),
+        Base64::Mime => {
+            let is_kept = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+            base64::decode(&text.iter().copied().filter(is_kept).collect::<Vec<_>>(), Alphabet::Standard)
+        }
+    }
+}
+
+fn decode_base64(call: &mut Call<'_>, form: Base64) -> Result<Returns, Raise> {
     let Value::Text(text) = call.stack.get(1) else {
-        if form == Form::Url {
+        if form == Base64::Url {
             call.stack.push(());
             call.stack.push("must provide a string");
             return Ok(Returns::Values(2));
         }
         return Err(call.raise("string argument only"));
     };
-    let decoded = match form {
-        Form::Standard => base64::decode(text, Alphabet::Standard),
-        Form::Url => base64::decode(text, Alphabet::Url),
-        Form::Mime => {
-            let is_kept = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
-            base64::decode(&text.iter().copied().filter(is_kept).collect::<Vec<_>>(), Alphabet::Standard)
-        }
-    };
+    let decoded = of_base64(text, form);
     let is_decoded = decoded.is_some();
     call.stack.push(decoded.as_deref());
-    if !is_decoded && form == Form::Url {
+    if !is_decoded && form == Base64::Url {
         call.stack.push("invalid input");
         return Ok(Returns::Values(2));
     }
@@ -416,13 +431,18 @@ fn quote_sql_str(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn md5(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let sum = Md5::digest(text_of(call, 1)?);
-    let mut hex = [0; 32];
-    for (pair, byte) in hex.chunks_exact_mut(2).zip(sum) {
-        pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
-    }
+    let hex = md5_hex(text_of(call, 1)?);
     call.stack.push(&hex[..]);
     Ok(Returns::Values(1))
+}
+
+/// MD5 in hexadecimal digits.
+pub(super) fn md5_hex(text: &[u8]) -> [u8; 32] {
+    let mut hex = [0; 32];
+    for (pair, byte) in hex.chunks_exact_mut(2).zip(Md5::digest(text)) {
+        pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
+    hex
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";

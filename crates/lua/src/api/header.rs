@@ -13,7 +13,7 @@ use crate::request_state::{ContentType, RequestState};
 use crate::vm::settings::LUA_CONF;
 
 /// Where a response has a head.
-const WITH_HEAD: Phases = Phases::of(&[
+pub(super) const WITH_HEAD: Phases = Phases::of(&[
     LuaPhase::ServerRewrite,
     LuaPhase::Rewrite,
     LuaPhase::Access,
@@ -43,12 +43,16 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 
 /// The name as it is written in a head.
 fn name_of(call: &mut Call<'_>, argument: i32) -> Result<Vec<u8>, Raise> {
-    let mut name = call.text(argument)?.to_vec();
-    let transforms = scene(call, |scene| *scene.request().conf(&LUA_CONF).transform_underscores)?;
-    if transforms {
+    let name = call.text(argument)?.to_vec();
+    scene(call, |scene| written_name(&scene, name))
+}
+
+/// The name as it is written in a head.
+pub(super) fn written_name(scene: &Scene<'_, '_, '_>, mut name: Vec<u8>) -> Vec<u8> {
+    if *scene.request().conf(&LUA_CONF).transform_underscores {
         name.iter_mut().filter(|byte| **byte == b'_').for_each(|byte| *byte = b'-');
     }
-    Ok(args::escape_header_name(&name))
+    args::escape_header_name(&name)
 }
 
 fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -73,7 +77,7 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 /// The values of a line of the head, in any case.
-fn values_of(head: &ResponseHead<'_>, name: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn values_of(head: &ResponseHead<'_>, name: &[u8]) -> Vec<Vec<u8>> {
     let text = |text: &Option<clearway_http::Text<'_>>| text.iter().map(|text| text.to_vec()).collect();
     let lower = name.to_ascii_lowercase();
     let kept: Vec<Vec<u8>> = match &lower[..] {
@@ -99,46 +103,53 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let name = name_of(call, 2)?;
     let mut values = values_at(call, 3, &name)?;
     values.iter_mut().for_each(|value| *value = args::escape_header_value(value));
-    let is_set = scene(call, |mut scene| {
-        let is_open = scene.head_mut().is_some() && !matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
-        if is_open {
-            if name.eq_ignore_ascii_case(b"content-type")
-                && let Some(state) = RequestState::of(scene.request())
-            {
-                state.kept.enter().content_type = ContentType::Chosen;
-            }
-            // What answers now makes all of the head; what is passed on comes with a head of its own.
-            if let Scene::Handler(exchange) = &mut scene
-                && phase != LuaPhase::Content
-            {
-                exchange.output.keep_lines();
-            }
-            if let Some(head) = scene.head_mut() {
-                return set(head, &name, &values);
-            }
-        }
-        let line = format_args!("attempt to set ngx.header.HEADER after sending out response headers");
-        scene.request().log(Level::Error, line);
-        true
-    })?;
-    if !is_set {
+    if !scene(call, |scene| assign(scene, phase, &name, &values))? {
         return Err(call.raise("failed to set header"));
     }
     Ok(Returns::Values(0))
 }
 
+/// Gives a line of the head these values, or logs that it is too late; whether the values can be such a
+/// line's.
+pub(super) fn assign(mut scene: Scene<'_, '_, '_>, phase: LuaPhase, name: &[u8], values: &[Vec<u8>]) -> bool {
+    let is_open = scene.head_mut().is_some() && !matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
+    if is_open {
+        if name.eq_ignore_ascii_case(b"content-type")
+            && let Some(state) = RequestState::of(scene.request())
+        {
+            state.kept.enter().content_type = ContentType::Chosen;
+        }
+        // What answers now makes all of the head; what is passed on comes with a head of its own.
+        if let Scene::Handler(exchange) = &mut scene
+            && phase != LuaPhase::Content
+        {
+            exchange.output.keep_lines();
+        }
+        if let Some(head) = scene.head_mut() {
+            return set(head, name, values);
+        }
+    }
+    scene.request().log(Level::Error, format_args!("{LATE}"));
+    true
+}
+
+/// Lines that stand in a head once.
+pub(super) const ONCE: [&[u8]; 8] = [
+    b"content-type",
+    b"content-length",
+    b"last-modified",
+    b"location",
+    b"etag",
+    b"content-encoding",
+    b"date",
+    b"server",
+];
+
+/// What is logged of a head that is on its way.
+const LATE: &str = "attempt to set ngx.header.HEADER after sending out response headers";
+
 /// (name, text or table of texts): lines beside those that there are, where one may stand there often.
 pub(super) fn add_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    const ONCE: [&[u8]; 8] = [
-        b"content-type",
-        b"content-length",
-        b"last-modified",
-        b"location",
-        b"etag",
-        b"content-encoding",
-        b"date",
-        b"server",
-    ];
     let name = call.text(1)?.to_ascii_lowercase();
     if ONCE.contains(&&name[..]) {
         // As an assignment has it: a table, a name, a value.
@@ -149,25 +160,24 @@ pub(super) fn add_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let phase = allow(call, WITH_HEAD)?;
     let name = name_of(call, 1)?;
     let values = values_at(call, 2, &name)?;
-    scene(call, |mut scene| {
-        if let Scene::Handler(exchange) = &mut scene
-            && phase != LuaPhase::Content
-        {
-            exchange.output.keep_lines();
-        }
-        let is_late = matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
-        match scene.head_mut().filter(|_| !is_late) {
-            Some(head) => {
-                values.iter().for_each(|value| head.headers.add(&name, &args::escape_header_value(value)));
-            }
-            None => {
-                let line =
-                    format_args!("attempt to set ngx.header.HEADER after sending out response headers");
-                scene.request().log(Level::Error, line);
-            }
-        }
-    })?;
+    scene(call, |scene| append(scene, phase, &name, &values))?;
     Ok(Returns::Values(0))
+}
+
+/// Puts lines beside those that there are, or logs that it is too late.
+pub(super) fn append(mut scene: Scene<'_, '_, '_>, phase: LuaPhase, name: &[u8], values: &[Vec<u8>]) {
+    if let Scene::Handler(exchange) = &mut scene
+        && phase != LuaPhase::Content
+    {
+        exchange.output.keep_lines();
+    }
+    let is_late = matches!(phase, LuaPhase::BodyFilter | LuaPhase::Log);
+    match scene.head_mut().filter(|_| !is_late) {
+        Some(head) => {
+            values.iter().for_each(|value| head.headers.add(name, &args::escape_header_value(value)))
+        }
+        None => scene.request().log(Level::Error, format_args!("{LATE}")),
+    }
 }
 
 /// The values that are to be set; none to remove the line.

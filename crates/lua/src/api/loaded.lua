@@ -1,20 +1,7 @@
-local loaded, preload = package.loaded, package.preload
+local loaded = package.loaded
 ngx._tcp_methods = nil
 loaded.ngx = ngx
 loaded.ndk = ndk
-
--- Its functions are the server's own: whoever asks for it has it already.
-loaded["resty.core"] = { version = "0.1.33" }
-
-for _, name in ipairs({
-    "base64", "coroutine", "exit", "hash", "ndk", "param", "phase", "regex", "shdict", "socket", "uri",
-    "var", "worker",
-}) do
-    local module = "resty.core." .. name
-    preload[module] = preload[module] or function()
-        return { version = "0.1.33" }
-    end
-end
 
 -- Modules that call OpenSSL's functions by name, as those of the process: the server itself has none of them,
 -- so the system's library is loaded before the first such module.

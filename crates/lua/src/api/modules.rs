@@ -3,9 +3,10 @@
 //! and what OpenResty's LuaJIT has beside plain LuaJIT (`thread.exdata`, `table.clone` and others).
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clearway_base::log::{Level, Verbatim};
-use clearway_luajit::{Call, Fault, JIT_MODULES, Raise, Returns};
+use clearway_luajit::{Call, FastCall, Fault, JIT_MODULES, Raise, Reply, Returns};
 use clearway_os::signal::{self, Signal};
 use clearway_os::{child, clock};
 
@@ -13,7 +14,7 @@ use super::header::add_header as add_response_header;
 use super::log::level_of;
 use super::request::add_header as add_request_header;
 use super::room::{Install, put};
-use crate::current::{LuaPhase, Run, current};
+use crate::current::{Current, HANDSHAKES, LuaPhase, Phases, Run, current};
 
 /// Code that is loaded when it is asked for, where the path has none of that name.
 const MADE: [(&str, &str); 2] = [
@@ -38,8 +39,15 @@ pub fn run_in(kind: ProcessType) {
     let _ = PROCESS_TYPE.set(kind);
 }
 
-fn process_type() -> ProcessType {
+pub(super) fn process_type() -> ProcessType {
     PROCESS_TYPE.get().copied().unwrap_or(ProcessType::Single)
+}
+
+pub(super) fn master_pid() -> u32 {
+    match process_type() {
+        ProcessType::Single => std::process::id(),
+        ProcessType::Worker => child::parent_id(),
+    }
 }
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
@@ -48,7 +56,9 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.push_host();
         stack.pop(2);
         stack.raw_set_field(-2, "vm");
-        put(stack, "is_for_request", is_for_request);
+        stack.push_fast(is_for_request);
+        stack.raw_set_field(-2, "is_for_request");
+        put(stack, "warn_of", warn_of);
         put(stack, "add_request_header", add_request_header);
         put(stack, "add_response_header", add_response_header);
         put(stack, "monotonic_ms", |call| number(call, clock::monotonic_ms() as f64));
@@ -64,13 +74,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             });
             Ok(Returns::Values(1))
         });
-        put(stack, "master_pid", |call| {
-            let pid = match process_type() {
-                ProcessType::Single => std::process::id(),
-                ProcessType::Worker => child::parent_id(),
-            };
-            number(call, f64::from(pid))
-        });
+        put(stack, "master_pid", |call| number(call, f64::from(master_pid())));
         put(stack, "end_process", end_process);
         put(stack, "code", code);
     });
@@ -94,10 +98,29 @@ fn code(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-fn is_for_request(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let is_for_request = current(call, |current| current.stage.is_some() || current.alone.is_some())?;
-    call.stack.push(is_for_request);
-    Ok(Returns::Values(1))
+/// Whether there is a request, or what stands for one: 1 or 0.
+fn is_for_request(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
+    let is = call.with_context::<Run, bool>(reply, |current, _| {
+        let stands = Phases::of(&[LuaPhase::InitWorker, LuaPhase::ExitWorker]).or(HANDSHAKES);
+        current.stage.is_some() || current.alone.is_some() || stands.has(current.phase)
+    });
+    i32::from(is == Some(true))
+}
+
+/// (version): the path has a lua-resty-core of this version, which is not used; said once.
+fn warn_of(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let version = call.text(1)?.to_vec();
+    if !SAID.swap(true, Ordering::Relaxed) {
+        current(call, |current| {
+            let line = format_args!(
+                "lua-resty-core {} of the path was not verified here: the server's own functions answer",
+                Verbatim(&version)
+            );
+            current.log(Level::Warn, line);
+        })?;
+    }
+    Ok(Returns::Values(0))
 }
 
 /// (level, text): a line without the place that it comes from; whether there is such a level.
@@ -113,6 +136,12 @@ fn raw_log(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// The least severe level that is logged where the code runs.
 fn filter_level(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let level = current(call, least_logged)?;
+    number(call, f64::from(level))
+}
+
+/// The number of the least severe level that is logged.
+pub(super) fn least_logged(current: &mut Current<'_>) -> i32 {
     const LEVELS: [Level; 8] = [
         Level::Debug,
         Level::Info,
@@ -123,8 +152,8 @@ fn filter_level(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Level::Alert,
         Level::Emerg,
     ];
-    let least = current(call, |current| LEVELS.iter().position(|&level| current.is_logged(level)))?;
-    number(call, (LEVELS.len() - least.unwrap_or(LEVELS.len())) as f64)
+    let least = LEVELS.iter().position(|&level| current.is_logged(level));
+    (LEVELS.len() - least.unwrap_or(LEVELS.len())) as i32
 }
 
 /// The process is told to end when what is under way has.

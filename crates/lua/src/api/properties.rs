@@ -54,7 +54,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.raw_set_field(-2, "debug");
         stack.push(1_031_005.0);
         stack.raw_set_field(-2, "nginx_version");
-        stack.push(10_032.0);
+        stack.push(10_030.0);
         stack.raw_set_field(-2, "ngx_lua_version");
     });
     install.table("worker", |stack| {
@@ -122,20 +122,11 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     match property {
         Property::Ctx => {}
         Property::Status => {
-            let status = scene(call, |scene| {
-                let is_chosen =
-                    RequestState::of(scene.request()).is_some_and(|state| state.kept.enter().has_status);
-                let shown = scene.request().error_status().filter(|_| !is_chosen);
-                shown.unwrap_or_else(|| scene.view().status())
-            })?;
+            let status = scene(call, |scene| status_of(&scene))?;
             call.stack.push(f64::from(status));
         }
         Property::HeadersSent => {
-            let is_sent = scene(call, |scene| match scene {
-                Scene::Handler(exchange) => exchange.output.head_sent(),
-                Scene::Head(_) => false,
-                Scene::Body(_) => true,
-            })?;
+            let is_sent = scene(call, |scene| is_head_sent(&scene))?;
             call.stack.push(is_sent);
         }
         Property::IsSubrequest => {
@@ -186,9 +177,9 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
             keep_ctx(call, table)?;
         }
         Value::Text(b"status") => {
-            let phase = allow(call, REQUEST)?;
+            allow(call, REQUEST)?;
             let status = call.number(3)? as i64;
-            set_status(call, phase, status)?;
+            current(call, |current| choose_status(current, status))?;
         }
         _ => {
             call.stack.push_slot(2);
@@ -199,19 +190,37 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(0))
 }
 
-fn set_status(call: &mut Call<'_>, phase: LuaPhase, status: i64) -> Result<(), Raise> {
-    scene(call, |scene| {
+/// Chooses the status, or logs that it is too late.
+pub(super) fn choose_status(current: &mut Current<'_>, status: i64) {
+    let phase = current.phase;
+    current.scene(|mut scene| {
         if let Some(state) = RequestState::of(scene.request()) {
             state.kept.enter().has_status = true;
         }
-    })?;
-    scene(call, |mut scene| match scene.head_mut() {
-        Some(head) if phase != LuaPhase::Log => head.status = u16::try_from(status).unwrap_or(0),
-        _ => {
-            let line = format_args!("attempt to set ngx.status after sending out response headers");
-            scene.request().log(Level::Error, line);
+        match scene.head_mut() {
+            Some(head) if phase != LuaPhase::Log => head.status = u16::try_from(status).unwrap_or(0),
+            _ => {
+                let line = format_args!("attempt to set ngx.status after sending out response headers");
+                scene.request().log(Level::Error, line);
+            }
         }
-    })
+    });
+}
+
+/// The status as code sees it.
+pub(super) fn status_of(scene: &Scene<'_, '_, '_>) -> u16 {
+    let is_chosen = RequestState::of(scene.request()).is_some_and(|state| state.kept.enter().has_status);
+    let shown = scene.request().error_status().filter(|_| !is_chosen);
+    shown.unwrap_or_else(|| scene.view().status())
+}
+
+/// Whether the head of the response is on its way.
+pub(super) fn is_head_sent(scene: &Scene<'_, '_, '_>) -> bool {
+    match scene {
+        Scene::Handler(exchange) => exchange.output.head_sent(),
+        Scene::Head(_) => false,
+        Scene::Body(_) => true,
+    }
 }
 
 fn arg(call: &mut Call<'_>) -> Result<Returns, Raise> {

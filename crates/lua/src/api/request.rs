@@ -32,7 +32,7 @@ pub(super) const CHANGING: Phases = Phases::of(&[
 ]);
 
 /// Where its head can be: what is logged of it as well.
-const EDITING: Phases = CHANGING.and(LuaPhase::Log);
+pub(super) const EDITING: Phases = CHANGING.and(LuaPhase::Log);
 
 /// Header lines or arguments that are given unless more is asked for.
 pub(super) const ENTRIES_MAX: usize = 100;
@@ -126,15 +126,14 @@ pub(super) fn add_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, CHANGING)?;
     let name = args::escape_header_name(call.text(1)?);
     let values = texts_at(call, 2)?;
-    let added = scene(call, |scene| {
-        let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
-        values
-            .iter()
-            .try_for_each(|value| exchange.request.add_header(&name, &args::escape_header_value(value)))
-    })?;
+    let values: Vec<Vec<u8>> = values.iter().map(|value| args::escape_header_value(value)).collect();
+    let added = match values.is_empty() {
+        true => Ok(()),
+        false => scene(call, |scene| edit(scene, &name, &values, false))?,
+    };
     match added {
         Ok(()) => Ok(Returns::Values(0)),
-        Err(SharedHead) => Err(call.raise("the head of this request cannot be changed")),
+        Err(SharedHead) => Err(call.raise(SHARED_HEAD)),
     }
 }
 
@@ -161,16 +160,34 @@ fn clear_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
 fn change(call: &mut Call<'_>, name: &[u8], values: &[Vec<u8>]) -> Result<Returns, Raise> {
     let name = &args::escape_header_name(name)[..];
     let values: Vec<Vec<u8>> = values.iter().map(|value| args::escape_header_value(value)).collect();
-    let changed = scene(call, |scene| {
-        let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
-        let Some((first, others)) = values.split_first() else { return exchange.request.remove_header(name) };
-        exchange.request.set_header(name, first)?;
-        others.iter().try_for_each(|value| exchange.request.add_header(name, value))
-    })?;
+    let changed = scene(call, |scene| edit(scene, name, &values, true))?;
     match changed {
         Ok(()) => Ok(Returns::Values(0)),
-        Err(SharedHead) => Err(call.raise("the head of this request cannot be changed")),
+        Err(SharedHead) => Err(call.raise(SHARED_HEAD)),
     }
+}
+
+/// What is said of a head that others have as well.
+pub(super) const SHARED_HEAD: &str = "the head of this request cannot be changed";
+
+/// Gives a line of the head these values, none to remove it, or adds them.
+///
+/// # Errors
+/// Others have the head as well.
+pub(super) fn edit(
+    scene: Scene<'_, '_, '_>,
+    name: &[u8],
+    values: &[Vec<u8>],
+    replaces: bool,
+) -> Result<(), SharedHead> {
+    let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
+    let Some((first, others)) = values.split_first() else { return exchange.request.remove_header(name) };
+    if replaces {
+        exchange.request.set_header(name, first)?;
+    } else {
+        exchange.request.add_header(name, first)?;
+    }
+    others.iter().try_for_each(|value| exchange.request.add_header(name, value))
 }
 
 fn get_method(call: &mut Call<'_>) -> Result<Returns, Raise> {

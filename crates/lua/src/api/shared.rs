@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use clearway_luajit::{Call, Fault, Raise, Returns, Value as LuaValue};
+use clearway_luajit::{Address, Call, Fault, Raise, Returns, Value as LuaValue};
 use clearway_os::clock::unix_ms;
 use clearway_zone::Zone;
 use clearway_zone::dict::{
@@ -16,7 +16,10 @@ use crate::current::current;
 use crate::vm::state::Dictionary;
 
 /// Where the number of its dictionary stands in the table that is `ngx.shared.NAME`.
-const NUMBER_AT: i32 = 1;
+const NUMBER_AT: i32 = 2;
+
+/// Where one plus that number stands, as an address: lua-resty-core takes no other.
+const ADDRESS_AT: i32 = 1;
 
 /// Keys that `get_keys` gives unless it is told.
 const KEYS_DEFAULT: usize = 1024;
@@ -37,7 +40,9 @@ pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         for (number, name) in names.iter().enumerate() {
             // ngx.shared, methods, name, the dictionary's table
             stack.push(&**name);
-            stack.push_table(1, 0);
+            stack.push_table(2, 0);
+            stack.push(Address(number + 1));
+            stack.raw_set_item(-2, ADDRESS_AT);
             stack.push(number as f64);
             stack.raw_set_item(-2, NUMBER_AT);
             stack.push_slot(-3);
@@ -225,7 +230,8 @@ fn not_stored(call: &mut Call<'_>, why: &str, evicted: u32) -> Returns {
     Returns::Values(3)
 }
 
-fn words(refusal: Refusal) -> &'static str {
+/// What is said of a refusal.
+pub(super) fn words(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NotFound => "not found",
         Refusal::Exists => "exists",

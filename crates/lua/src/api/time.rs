@@ -34,7 +34,8 @@ pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn now_s() -> i64 {
+/// Whole seconds since the epoch.
+pub(super) fn now_s() -> i64 {
     (unix_ms() / 1000).cast_signed()
 }
 
@@ -48,7 +49,8 @@ fn text(call: &mut Call<'_>, text: &[u8]) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-fn dashed(mut time: [u8; 19]) -> [u8; 19] {
+/// A time of the error log with hyphens.
+pub(super) fn dashed(mut time: [u8; 19]) -> [u8; 19] {
     (time[4], time[7]) = (b'-', b'-');
     time
 }

@@ -51,20 +51,29 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
             return Err(call.raise(&*text));
         }
     };
-    let written = scene(call, |scene| {
-        let name = name.to_ascii_lowercase();
-        match scene {
-            Scene::Handler(exchange) => exchange.request.write_variable(&name, value.as_deref()),
-            other => other.request().keep_variable(&name, value.as_deref()),
-        }
-    })?;
-    let name = String::from_utf8_lossy(&name);
+    match scene(call, |scene| write(scene, &name, value.as_deref()))? {
+        Ok(()) => Ok(Returns::Values(0)),
+        Err(words) => Err(call.raise(&*words)),
+    }
+}
+
+/// Gives a variable a value.
+///
+/// # Errors
+/// What is said of one that cannot have it.
+pub(super) fn write(scene: Scene<'_, '_, '_>, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    let lower = name.to_ascii_lowercase();
+    let written = match scene {
+        Scene::Handler(exchange) => exchange.request.write_variable(&lower, value),
+        other => other.request().keep_variable(&lower, value),
+    };
+    let name = String::from_utf8_lossy(name);
     match written {
-        Written::Kept => Ok(Returns::Values(0)),
-        Written::Unknown => Err(call.raise(&*format!(
+        Written::Kept => Ok(()),
+        Written::Unknown => Err(format!(
             "variable \"{name}\" not found for writing; maybe it is a built-in variable that is not \
              changeable or you forgot to use \"set ${name} '';\" in the config file to define it first"
-        ))),
-        Written::Fixed => Err(call.raise(&*format!("variable \"{name}\" not changeable"))),
+        )),
+        Written::Fixed => Err(format!("variable \"{name}\" not changeable")),
     }
 }

@@ -15,9 +15,13 @@ ffi.cdef [[
     typedef struct { int len; const unsigned char *data; } ngx_http_lua_ffi_str_t;
 ]]
 
-local request_type = ffi.typeof("ngx_http_request_t *")
-local shown = ffi.cast(request_type, native.vm)
-local is_for_request = native.is_for_request
+local shown = ffi.cast("ngx_http_request_t *", native.vm)
+local vm = ffi.cast("void *", native.vm)
+local look = ffi.cast("clearway_fast", native.is_for_request)
+
+local function is_for_request()
+    return look(vm, nil, 0, nil, 0, 0, 0) == 1
+end
 
 -- Any address will do, as long as C gets it back only; it is the VM's.
 local function get_request()
@@ -181,6 +185,7 @@ end
 
 local magic = { version = VERSION, _VERSION = VERSION }
 local properties = getmetatable(ngx)
+local any_property, set_property = properties.__index, properties.__newindex
 local getters, setters = {}, {}
 
 function magic.register_ngx_magic_key_getter(key, get)
@@ -275,17 +280,98 @@ end
 
 http_response.bypass_if_checks = response.bypass_if_checks
 
-for name, module in next, {
+-- Modules of our own, by their names.
+local own = {
     ["resty.core.base"] = base, ["resty.core.ctx"] = context, ["resty.core.utils"] = utils,
     ["resty.core.request"] = request,
     ["resty.core.response"] = response, ["resty.core.time"] = time, ["resty.core.misc"] = magic,
     ["ngx.errlog"] = errlog, ["ngx.process"] = process, ["ngx.req"] = http_request,
-    ["ngx.resp"] = http_response,
-} do
-    preload[name] = function()
+    ["ngx.resp"] = http_response, ["resty.core"] = { version = VERSION },
+}
+
+-- Those whose functions are the server's own anyway.
+for name in ("base64 coroutine exit hash ndk param phase regex shdict socket uri var worker"):gmatch("%a+") do
+    own["resty.core." .. name] = { version = VERSION }
+end
+
+-- Versions of lua-resty-core that were seen to run here, and modules of it that are taken from the path: what
+-- they call is there. The others' functions are ours.
+local VERIFIED = { [VERSION] = true }
+local TAKEN = {}
+for name in ("base base64 exit hash misc ndk param phase request response shdict time uri utils var worker")
+    :gmatch("%w+") do
+    TAKEN["resty.core." .. name] = true
+end
+TAKEN["resty.core"], TAKEN["ngx.req"], TAKEN["ngx.resp"] = true, true, true
+
+-- Whether the path has a verified version, by the path: code may change it.
+local verified = {}
+
+local function is_verified()
+    local path = package.path
+    local known = verified[path]
+    if known == nil then
+        local file = package.searchpath("resty.core.base", path)
+        local opened = file and io.open(file)
+        local text = opened and opened:read("*a") or ""
+        if opened then
+            opened:close()
+        end
+        local version = text:match('_M%.version = "([%w.]+)"')
+        known = version ~= nil and VERIFIED[version] == true
+        verified[path] = known
+        if file and not known then
+            native.warn_of(version or "unknown")
+        end
+    end
+    return known
+end
+
+-- What the whole of it brings is there before a part of it, as upstream has it: parts rely on others.
+local is_begun = false
+
+local function core_of_path(name)
+    if not is_begun then
+        is_begun = true
+        require "resty.core"
+    end
+    local loaded = package.loaded[name]
+    if type(loaded) == "table" then
+        return function()
+            return loaded
+        end
+    end
+    local file = assert(package.searchpath(name, package.path))
+    return assert(loadfile(file))
+end
+
+-- `ngx.ctx` stays the server's where properties are those of the path.
+local function bound_context()
+    local misc = require "resty.core.misc"
+    misc.register_ngx_magic_key_getter("ctx", function()
+        return any_property(ngx, "ctx")
+    end)
+    misc.register_ngx_magic_key_setter("ctx", function(value)
+        return set_property(ngx, "ctx", value)
+    end)
+    return context
+end
+
+table.insert(package.loaders, 2, function(name)
+    local module = own[name]
+    if not module then
+        return nil
+    end
+    if TAKEN[name] and is_verified() then
+        return core_of_path(name)
+    end
+    if module == context and is_verified() then
+        return bound_context
+    end
+    return function()
         return module
     end
-end
+end)
 
 -- Modules that are found where the path has none of that name.
 local code_of = native.code
