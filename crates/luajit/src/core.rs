@@ -12,10 +12,11 @@
 #![expect(unsafe_code, reason = "functions that compiled code calls, and their pointers")]
 
 mod plain;
+mod regex;
 mod request;
 mod shared;
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -40,6 +41,7 @@ pub type CoreFunction = fn(&CoreCall<'_>, &mut Reply) -> i32;
 pub struct CoreCall<'c> {
     texts: &'c [&'c [u8]],
     numbers: &'c [f64],
+    object: Option<&'c (dyn Any + Send)>,
     host: Option<&'c Host>,
 }
 
@@ -60,6 +62,12 @@ impl CoreCall<'_> {
     #[must_use]
     pub fn number(&self, at: usize) -> f64 {
         self.numbers.get(at).copied().unwrap_or_default()
+    }
+
+    /// What was a reply's object, if it is of this type.
+    #[must_use]
+    pub fn object<T: 'static>(&self) -> Option<&T> {
+        self.object?.downcast_ref()
     }
 
     /// What the run is for, if it is for something of this kind, as [`crate::Call::with_context`].
@@ -93,6 +101,11 @@ pub struct CoreFunctions {
     pub process: CoreFunction,
     pub raw_log: CoreFunction,
     pub regex_cache_max: CoreFunction,
+    pub regex_compile: CoreFunction,
+    pub regex_exec: CoreFunction,
+    pub regex_template: CoreFunction,
+    pub regex_expand: CoreFunction,
+    pub regex_stack: CoreFunction,
     pub var_get: CoreFunction,
     pub var_set: CoreFunction,
     pub exit: CoreFunction,
@@ -141,13 +154,24 @@ fn ask<R>(
     numbers: &[f64],
     then: impl FnOnce(i32, &mut Reply) -> R,
 ) -> R {
+    ask_of(None, which, texts, numbers, then)
+}
+
+/// Asks the server about an object.
+fn ask_of<R>(
+    object: Option<&(dyn Any + Send)>,
+    which: impl FnOnce(&CoreFunctions) -> CoreFunction,
+    texts: &[&[u8]],
+    numbers: &[f64],
+    then: impl FnOnce(i32, &mut Reply) -> R,
+) -> R {
     // SAFETY: what is entered lives until it has been left.
     let host = unsafe { entered::current().cast::<Host>().as_ref() };
     REPLY.with_borrow_mut(|reply| {
         reply.text.clear();
         reply.places.clear();
         reply.number = 0.0;
-        let call = CoreCall { texts, numbers, host };
+        let call = CoreCall { texts, numbers, object, host };
         let code = FUNCTIONS.get().map_or(ERROR, |functions| {
             let function = which(functions);
             // What was thrown may panic when it is dropped.

@@ -1,6 +1,7 @@
 //! What comes back from functions that compiled code calls (`fast.rs`), and what it sees without a call.
 //! Touched by the one that has the VM.
 
+use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::ptr;
@@ -14,6 +15,8 @@ pub struct Reply {
     pub number: f64,
     /// Places in a text.
     pub places: Vec<i32>,
+    /// What C is to keep, for later calls.
+    pub object: Option<Box<dyn Any + Send>>,
 }
 
 /// As `clearway_reply`.

@@ -2,6 +2,7 @@
 //! needs no request, `request` is one's, `shared` dictionaries. Codes are nginx's.
 
 mod plain;
+mod regex;
 mod request;
 mod shared;
 
@@ -36,7 +37,12 @@ pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
         worker: plain::worker,
         process: plain::process,
         raw_log: plain::raw_log,
-        regex_cache_max: plain::regex_cache_max,
+        regex_cache_max: regex::cache_max,
+        regex_compile: regex::compile,
+        regex_exec: regex::exec,
+        regex_template: regex::check_template,
+        regex_expand: regex::expand,
+        regex_stack: regex::set_stack,
         var_get: request::var_get,
         var_set: request::var_set,
         exit: request::exit,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
-use clearway_pcre::{Code, Jit, Matcher, Options};
+use clearway_pcre::{Code, CompileError, Jit, Matcher, Options};
 
 use crate::api::arguments::{make_text, text_at};
 use crate::api::room::{Install, put};
@@ -84,13 +84,7 @@ fn ready(
     let (code, source) = match regexes.code(text_at(call, pattern), flags) {
         Ok(found) => found,
         Err(error) => {
-            let pattern = text_at(call, pattern);
-            let words = format!("pcre2_compile() failed: {} in \"", error.text);
-            let mut text = [words.as_bytes(), pattern, b"\""].concat();
-            if error.offset < pattern.len() {
-                text = [&text[..], b" at \"", &pattern[error.offset..], b"\""].concat();
-            }
-            return Ok(Err(text));
+            return Ok(Err(compile_failed(&error, text_at(call, pattern))));
         }
     };
     // One that is not to be remembered counts as compiled each time.
@@ -98,6 +92,16 @@ fn ready(
         note(call, source, flags, regexes.conf.cache_max_entries)?;
     }
     Ok(Ok(Ready { code, flags }))
+}
+
+/// What is wrong with an expression.
+pub(super) fn compile_failed(error: &CompileError, pattern: &[u8]) -> Vec<u8> {
+    let words = format!("pcre2_compile() failed: {} in \"", error.text);
+    let mut text = [words.as_bytes(), pattern, b"\""].concat();
+    if error.offset < pattern.len() {
+        text = [&text[..], b" at \"", &pattern[error.offset..], b"\""].concat();
+    }
+    text
 }
 
 /// What the log is told of an expression that was compiled.
@@ -323,13 +327,13 @@ fn next_start(subject: &[u8], matched: std::ops::Range<usize>, flags: Flags) -> 
 
 /// A piece of what replaces a match.
 #[derive(Debug, PartialEq, Eq)]
-enum Piece<'t> {
+pub(super) enum Piece<'t> {
     Text(&'t [u8]),
     Group(usize),
 }
 
 /// Reads what replaces a match: text with `$1`, `${1}` and `$$`. What is wrong with it, as the log is told.
-fn template(text: &[u8]) -> Result<Vec<Piece<'_>>, String> {
+pub(super) fn template(text: &[u8]) -> Result<Vec<Piece<'_>>, String> {
     let invalid = || format!("lua script: invalid capturing variable name found in \"{}\"", Verbatim(text));
     let (mut pieces, mut rest) = (Vec::new(), text);
     while !rest.is_empty() {

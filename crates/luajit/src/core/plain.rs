@@ -1,7 +1,7 @@
 //! What needs no request: time, digests, encodings, the process.
 #![expect(unsafe_code, reason = "pointers that C gives")]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uchar, c_uint};
+use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint};
 
 use super::{ERROR, OK, ask, bytes, copy, exported, put};
 
@@ -278,17 +278,6 @@ exported! {
     ) -> c_int {
         let (_, _, _) = (name, room, len);
         -5
-    }
-
-    /// The version of PCRE2.
-    fn ngx_http_lua_ffi_pcre_version() -> *const c_char {
-        const VERSION: &CStr = c"10.42 2022-12-11";
-        VERSION.as_ptr()
-    }
-
-    /// How many expressions `o` remembers.
-    fn ngx_http_lua_ffi_max_regex_cache_size() -> u32 {
-        ask(|core| core.regex_cache_max, &[], &[], |_, reply| reply.number as u32)
     }
 
     /// What the process is.

@@ -150,13 +150,6 @@ pub(super) fn raw_log(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     })
 }
 
-pub(super) fn regex_cache_max(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
-    with(call, reply, |current, reply| {
-        reply.number = current.vm.regex_conf.cache_max_entries as f64;
-        OK
-    })
-}
-
 pub(super) fn ndk_find(call: &CoreCall<'_>, _: &mut Reply) -> i32 {
     let found = NDK.iter().position(|name| *name == call.text(0));
     found.map_or(DECLINED, |number| number as i32)
