@@ -40,7 +40,7 @@ pub mod vm;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
 
-pub use api::modules::{ProcessType, run_in};
+pub use api::modules::{Environment, ProcessType, run_in, say_environment};
 #[cfg(not(loom))]
 pub use api::say_configured;
 #[cfg(not(loom))]

@@ -112,6 +112,7 @@ unsafe extern "C" {
     pub(crate) fn lua_topointer(state: *mut State, at: c_int) -> *const c_void;
     pub(crate) fn lua_objlen(state: *mut State, at: c_int) -> usize;
     pub(crate) fn lua_getstack(state: *mut State, level: c_int, of: *mut Activation) -> c_int;
+    pub(crate) fn lua_newuserdata(state: *mut State, bytes: usize) -> *mut c_void;
     pub(crate) fn lua_pushlightuserdata(state: *mut State, address: *const c_void);
     pub(crate) fn lua_pushnil(state: *mut State);
     pub(crate) fn lua_pushnumber(state: *mut State, number: f64);

@@ -41,5 +41,5 @@ pub use fast::{DECLARATIONS, FastCall, FastFunction};
 pub use fault::{Fault, FaultKind};
 pub use reference::Reference;
 pub use reply::Reply;
-pub use stack::{Address, Caller, Push, Stack, Value};
+pub use stack::{Address, Boxed, Caller, Push, Stack, Value};
 pub use vm::{Coroutine, IDLE_MAX, NoVm, Resumed, Vm};

@@ -141,6 +141,17 @@ impl Push for &str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub usize);
 
+/// A number in a room of its own, whose address compiled code can give to C; it belongs to Lua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boxed(pub usize);
+
+impl Push for Boxed {
+    fn push(self, stack: &mut Stack<'_>) {
+        // SAFETY: as above; LuaJIT gives room for a number, aligned for one.
+        unsafe { ffi::lua_newuserdata(stack.state, size_of::<usize>()).cast::<usize>().write(self.0) };
+    }
+}
+
 impl Push for Address {
     fn push(self, stack: &mut Stack<'_>) {
         // SAFETY: as above; LuaJIT reads nothing through it.

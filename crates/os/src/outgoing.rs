@@ -107,6 +107,74 @@ pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_send_buffer_size(fd, bytes)?)
 }
 
+/// An option of a socket that code may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketOption {
+    /// `SO_KEEPALIVE`: 0 or 1.
+    Keepalive,
+    /// `SO_REUSEADDR`: 0 or 1.
+    ReuseAddress,
+    /// `TCP_NODELAY`: 0 or 1.
+    NoDelay,
+    /// `SO_SNDBUF`, bytes: the kernel answers twice what it was told.
+    SendBuffer,
+    /// `SO_RCVBUF`, bytes: as above.
+    ReceiveBuffer,
+    /// `TCP_KEEPINTVL`, seconds.
+    KeepInterval,
+    /// `TCP_KEEPCNT`.
+    KeepCount,
+}
+
+impl SocketOption {
+    /// All, in the order of their numbers in lua-resty-core, which begin with 1.
+    pub const ALL: [Self; 7] = [
+        Self::Keepalive,
+        Self::ReuseAddress,
+        Self::NoDelay,
+        Self::SendBuffer,
+        Self::ReceiveBuffer,
+        Self::KeepInterval,
+        Self::KeepCount,
+    ];
+}
+
+/// What an option is set to.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn option(fd: BorrowedFd<'_>, option: SocketOption) -> io::Result<i32> {
+    Ok(match option {
+        SocketOption::Keepalive => i32::from(sockopt::socket_keepalive(fd)?),
+        SocketOption::ReuseAddress => i32::from(sockopt::socket_reuseaddr(fd)?),
+        SocketOption::NoDelay => i32::from(sockopt::tcp_nodelay(fd)?),
+        SocketOption::SendBuffer => sockopt::socket_send_buffer_size(fd)? as i32,
+        SocketOption::ReceiveBuffer => sockopt::socket_recv_buffer_size(fd)? as i32,
+        SocketOption::KeepInterval => sockopt::tcp_keepintvl(fd)?.as_secs() as i32,
+        SocketOption::KeepCount => sockopt::tcp_keepcnt(fd)? as i32,
+    })
+}
+
+/// Sets an option.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_option(fd: BorrowedFd<'_>, option: SocketOption, value: i32) -> io::Result<()> {
+    let (is_on, count) = (value != 0, u32::try_from(value).unwrap_or(0));
+    match option {
+        SocketOption::Keepalive => sockopt::set_socket_keepalive(fd, is_on)?,
+        SocketOption::ReuseAddress => sockopt::set_socket_reuseaddr(fd, is_on)?,
+        SocketOption::NoDelay => sockopt::set_tcp_nodelay(fd, is_on)?,
+        SocketOption::SendBuffer => sockopt::set_socket_send_buffer_size(fd, count as usize)?,
+        SocketOption::ReceiveBuffer => sockopt::set_socket_recv_buffer_size(fd, count as usize)?,
+        SocketOption::KeepInterval => {
+            sockopt::set_tcp_keepintvl(fd, std::time::Duration::from_secs(u64::from(count)))?;
+        }
+        SocketOption::KeepCount => sockopt::set_tcp_keepcnt(fd, count)?,
+    }
+    Ok(())
+}
+
 /// Takes one datagram: its length, which is more than that of `buf` where its end was lost, and who sent it,
 /// where that has an internet address.
 ///

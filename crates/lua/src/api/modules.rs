@@ -2,9 +2,10 @@
 //! own (`ngx.errlog`, `ngx.process`, `ngx.req`, `ngx.resp`, `resty.core.base` and others), `resty.lrucache`,
 //! and what OpenResty's LuaJIT has beside plain LuaJIT (`thread.exdata`, `table.clone` and others).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Verbatim};
 use clearway_luajit::{Call, FastCall, Fault, JIT_MODULES, Raise, Reply, Returns};
 use clearway_os::signal::{self, Signal};
@@ -21,6 +22,21 @@ const MADE: [(&str, &str); 2] = [
     ("resty.lrucache", include_str!("modules/lrucache.lua")),
     ("resty.lrucache.pureffi", include_str!("modules/lrucache.lua")),
 ];
+
+/// Variables of the environment that the configuration says, with their values.
+pub type Environment = Vec<(Vec<u8>, Vec<u8>)>;
+
+static ENVIRONMENT: LazyLock<ArcSwap<Environment>> = LazyLock::new(ArcSwap::default);
+
+/// Says which variables of the environment have which values. Called before VMs are made; any thread.
+pub fn say_environment(variables: Environment) {
+    ENVIRONMENT.store(Arc::new(variables));
+}
+
+fn environment_of(name: &[u8]) -> Option<Vec<u8>> {
+    let all = ENVIRONMENT.load();
+    all.iter().find(|(its, _)| its == name).map(|(_, value)| value.clone())
+}
 
 /// What the process is, as `ngx.process.type()` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +75,16 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.push_fast(is_for_request);
         stack.raw_set_field(-2, "is_for_request");
         put(stack, "warn_of", warn_of);
+        put(stack, "has_ctx", |call| {
+            let has = current(call, |current| current.kept(|kept| kept.ctx.is_some()) == Some(true))?;
+            call.stack.push(has);
+            Ok(Returns::Values(1))
+        });
+        put(stack, "environment", |call| {
+            let value = environment_of(call.text(1)?);
+            call.stack.push(value.as_deref());
+            Ok(Returns::Values(1))
+        });
         put(stack, "add_request_header", add_request_header);
         put(stack, "add_response_header", add_response_header);
         put(stack, "monotonic_ms", |call| number(call, clock::monotonic_ms() as f64));

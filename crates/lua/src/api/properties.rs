@@ -170,7 +170,8 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Value::Text(b"ctx") => {
             allow(call, WITH_CTX)?;
             if call.stack.get(3) != Value::Table {
-                return Err(call.raise("ctx should be a table"));
+                let got = call.stack.get(3).type_name();
+                return Err(call.raise(&*format!("ctx should be a table while getting a {got}")));
             }
             call.stack.push_slot(3);
             let table = call.stack.take_reference();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use clearway_luajit::{Address, Call, Fault, Raise, Returns, Value as LuaValue};
+use clearway_luajit::{Boxed, Call, Fault, Raise, Returns, Value as LuaValue};
 use clearway_os::clock::unix_ms;
 use clearway_zone::Zone;
 use clearway_zone::dict::{
@@ -18,7 +18,7 @@ use crate::vm::state::Dictionary;
 /// Where the number of its dictionary stands in the table that is `ngx.shared.NAME`.
 const NUMBER_AT: i32 = 2;
 
-/// Where one plus that number stands, as an address: lua-resty-core takes no other.
+/// Where one plus that number stands, in a room that C looks into for lua-resty-core.
 const ADDRESS_AT: i32 = 1;
 
 /// Keys that `get_keys` gives unless it is told.
@@ -41,7 +41,7 @@ pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             // ngx.shared, methods, name, the dictionary's table
             stack.push(&**name);
             stack.push_table(2, 0);
-            stack.push(Address(number + 1));
+            stack.push(Boxed(number + 1));
             stack.raw_set_item(-2, ADDRESS_AT);
             stack.push(number as f64);
             stack.raw_set_item(-2, NUMBER_AT);

@@ -39,6 +39,48 @@ function methods.settimeout(self, ...)
     self[4], self[5], self[6] = ms, ms, ms
 end
 
+local options = {
+    keepalive = 1, reuseaddr = 2, ["tcp-nodelay"] = 3, sndbuf = 4, rcvbuf = 5, keepintvl = 6, keepcnt = 7,
+}
+local get_option, set_option = methods._getoption, methods._setoption
+methods._getoption, methods._setoption = nil, nil
+
+local function check_connected(self)
+    if not self[1] then
+        error("socket is never created nor connected", 3)
+    end
+end
+
+function methods.getoption(self, option)
+    check_connected(self)
+    if option == nil then
+        return nil, 'missing the "option" argument'
+    end
+    local number = options[option]
+    if not number then
+        return nil, "unsupported option " .. tostring(option)
+    end
+    return get_option(self, number)
+end
+
+function methods.setoption(self, option, value)
+    if option == nil then
+        return nil, 'missing the "option" argument'
+    end
+    if value == nil then
+        return nil, 'missing the "value" argument'
+    end
+    check_connected(self)
+    local number = options[option]
+    if not number then
+        return nil, "unsupported option " .. tostring(option)
+    end
+    if type(value) == "boolean" then
+        value = value and 1 or 0
+    end
+    return set_option(self, number, value)
+end
+
 function methods.bind(self, ip, ...)
     if ip == nil or select("#", ...) > 1 then
         error("expecting 2 or 3 arguments, but got " .. (ip == nil and 1 or 2 + select("#", ...)), 2)

@@ -8,7 +8,7 @@ use clearway_base::log::Level;
 use clearway_http::{AskedServers, NAME_SERVERS};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_net::url::RemoteText;
-use clearway_os::outgoing::{self, Remote, UNIX_PATH_MAX_BYTES};
+use clearway_os::outgoing::{self, Remote, SocketOption, UNIX_PATH_MAX_BYTES};
 use clearway_runtime::{LoopRef, Socket};
 
 use super::room::{Install, put};
@@ -33,7 +33,8 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "close", close);
         put(stack, "setkeepalive", set_keepalive);
         put(stack, "getreusedtimes", reused_times);
-        put(stack, "setoption", set_option);
+        put(stack, "_setoption", set_option);
+        put(stack, "_getoption", get_option);
         put(stack, "getfd", descriptor);
     });
     install.table("", |stack| {
@@ -754,37 +755,43 @@ fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
 }
 
+/// The option with this number of lua-resty-core's.
+fn option_at(call: &mut Call<'_>) -> Result<SocketOption, Raise> {
+    let number = call.number(2)? as usize;
+    let option = number.checked_sub(1).and_then(|at| SocketOption::ALL.get(at)).copied();
+    option.ok_or_else(|| call.raise("no such option"))
+}
+
+/// (socket, number of an option, value)
 fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
     use std::os::fd::AsFd;
-    let count = call.arguments();
-    if count != 3 {
-        let text =
-            format!("ngx.socket setoption: expecting 3 arguments (including the object) but seen {count}");
-        return Err(call.raise(&*text));
-    }
-    let (name, value) = (call.text(2)?.to_vec(), call.stack.number(3).unwrap_or(1.0));
-    let is_on = call.stack.is_true(3) && value != 0.0;
+    let option = option_at(call)?;
+    let value = call.number(3)? as i32;
     let Some(tcp) = find(call)? else { return refuse(call, "closed") };
-    let set = |socket: &Socket| {
-        let fd = socket.as_fd();
-        match &name[..] {
-            b"keepalive" if is_on => outgoing::set_keepalive(fd),
-            b"sndbuf" => outgoing::set_send_buffer(fd, value.max(0.0) as usize),
-            b"rcvbuf" => outgoing::set_receive_buffer(fd, value.max(0.0) as usize),
-            // Written data leaves at once in any case.
-            b"tcp-nodelay" if is_on => Ok(()),
-            _ => Err(std::io::Error::from(std::io::ErrorKind::Unsupported)),
-        }
-    };
+    let set = |socket: &Socket| outgoing::set_option(socket.as_fd(), option, value);
     let is_set = tcp.state().conn.as_ref().and_then(|conn| conn.with_socket(set));
     match is_set {
         None => refuse(call, "closed"),
         Some(Ok(())) => {
-            call.stack.push(1.0);
+            call.stack.push(true);
             Ok(Returns::Values(1))
         }
-        Some(Err(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
-            refuse(call, "unsupported option")
+        Some(Err(error)) => refuse(call, &operations::reason(&error)),
+    }
+}
+
+/// (socket, number of an option)
+fn get_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    use std::os::fd::AsFd;
+    let option = option_at(call)?;
+    let Some(tcp) = find(call)? else { return refuse(call, "closed") };
+    let get = |socket: &Socket| outgoing::option(socket.as_fd(), option);
+    let value = tcp.state().conn.as_ref().and_then(|conn| conn.with_socket(get));
+    match value {
+        None => refuse(call, "closed"),
+        Some(Ok(value)) => {
+            call.stack.push(f64::from(value));
+            Ok(Returns::Values(1))
         }
         Some(Err(error)) => refuse(call, &operations::reason(&error)),
     }

@@ -169,9 +169,10 @@ unsafe fn incr(p: &IncrParams) -> c_int {
 }
 
 exported! {
-    /// The zone of what `ngx.shared.NAME` has: the same.
+    /// The zone of what `ngx.shared.NAME` has, which is a number in a room of its own.
     fn ngx_http_lua_ffi_shdict_udata_to_zone(userdata: *mut c_void) -> *mut c_void {
-        userdata
+        let number = userdata.cast::<usize>().as_ref().copied().unwrap_or(0);
+        std::ptr::without_provenance_mut(number)
     }
 
     /// What is under a key: 0 with its type (0 for nothing), -1 with words.

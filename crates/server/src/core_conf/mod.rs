@@ -255,6 +255,16 @@ impl CoreConf {
         environment::environment(&self.env)
     }
 
+    /// Those of `env` that are said with their values.
+    #[must_use]
+    pub fn said_environment(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let said = self.environment().into_iter().filter_map(|(name, value)| match value {
+            EnvValue::Given(value) => Some((name.into_encoded_bytes(), value.into_encoded_bytes())),
+            EnvValue::Inherited => None,
+        });
+        said.collect()
+    }
+
     /// `worker_rlimit_nofile`: descriptors that one of nginx's workers may open, so many per loop.
     #[must_use]
     pub fn rlimit_nofile(&self) -> Option<u64> {

@@ -170,6 +170,7 @@ impl Worker {
         clearway_proxy::start(Connector::new(policies));
         clearway_lua::connect_with(Connector::new(policies));
         clearway_lua::say_configured(crate::version::arguments());
+        clearway_lua::say_environment(core.said_environment());
         clearway_lua::run_in(match core.master_process() {
             true => clearway_lua::ProcessType::Worker,
             false => clearway_lua::ProcessType::Single,

@@ -100,7 +100,11 @@ end
 
 local context = { version = VERSION }
 
-function context.get_ctx_table()
+-- The table, which is made if there is none: of the one that is given.
+function context.get_ctx_table(given)
+    if given and not native.has_ctx() then
+        ngx.ctx = given
+    end
     return ngx.ctx
 end
 
@@ -280,6 +284,14 @@ end
 
 http_response.bypass_if_checks = response.bypass_if_checks
 
+-- Variables that the configuration says are there before processes have them, and where there is one alone.
+local environment, getenv = native.environment, os.getenv
+function os.getenv(name)
+    local text = type(name) == "number" and tostring(name) or name
+    local value = type(text) == "string" and environment(text)
+    return value or getenv(name)
+end
+
 -- Modules of our own, by their names.
 local own = {
     ["resty.core.base"] = base, ["resty.core.ctx"] = context, ["resty.core.utils"] = utils,
@@ -302,7 +314,9 @@ for name in ("base base64 exit hash misc ndk param phase regex request response 
     :gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
-TAKEN["resty.core"], TAKEN["ngx.req"], TAKEN["ngx.resp"] = true, true, true
+for name in ("core req resp re base64 process"):gmatch("%w+") do
+    TAKEN[name == "core" and "resty.core" or "ngx." .. name] = true
+end
 
 -- Whether the path has a verified version, by the path: code may change it.
 local verified = {}
@@ -357,13 +371,14 @@ local function bound_context()
     return context
 end
 
-table.insert(package.loaders, 2, function(name)
+-- Before modules that are there without a path.
+table.insert(package.loaders, 1, function(name)
+    if TAKEN[name] and is_verified() then
+        return core_of_path(name)
+    end
     local module = own[name]
     if not module then
         return nil
-    end
-    if TAKEN[name] and is_verified() then
-        return core_of_path(name)
     end
     if module == context and is_verified() then
         return bound_context
