@@ -2,6 +2,7 @@
 //! library is asked, as everything is that may wait, and says what the library is to be given. The crate that
 //! has the code writes it into the configuration; the connection's task runs it.
 
+use std::any::Any;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -117,7 +118,13 @@ pub struct Wishes {
     pub versions: Option<Versions>,
     /// The session that the client asks for, in the library's own form.
     pub session: Option<Vec<u8>>,
+    /// What the code keeps of the client.
+    pub remembered: Option<Remembered>,
 }
+
+/// What code keeps of a client from one phase of its handshake to the next, and for its requests
+/// ([`Offer::remembered`](crate::Offer)); its form is the code's own business.
+pub type Remembered = Arc<dyn Any + Send + Sync>;
 
 /// The code of a location that has a say in handshakes with servers.
 pub static UPSTREAM_CODE: ConfKey<UpstreamCodes> = ConfKey::new(clearway_site::Level::Location);

@@ -44,7 +44,7 @@ pub use client::{Client, Front, Way};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
 pub use group_editing::GROUP_EDITING;
 pub use handshake_code::{
-    About, Consulting, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Met,
+    About, Consulting, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Met, Remembered,
     UPSTREAM_CODE, UpstreamCode, UpstreamCodes, Wishes,
 };
 pub use http2::{HTTP2_LOCATION, HTTP2_MAIN, HTTP2_SERVER, Http2, Http2Location, Http2Main, Http2Server};

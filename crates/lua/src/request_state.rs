@@ -9,6 +9,8 @@ use clearway_offload::Pool;
 use clearway_runtime::TaskCell;
 
 use crate::place::Place;
+#[cfg(feature = "tls")]
+use crate::shaking::Remembered;
 use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;
@@ -124,7 +126,18 @@ impl RequestState {
         let debug = sinks.iter().find(|sink| sink.enabled(Level::Debug)).cloned();
         let closer = if *request.conf(&LUA_CONF).code_cache { None } else { request.file_pool() };
         let state = Self { slot: OnceLock::new(), kept: TaskCell::default(), debug, closer };
+        #[cfg(feature = "tls")]
+        if let Some(slot) = Self::slot_of_handshake(request) {
+            state.choose(&slot);
+        }
         request.set_context(&STATE, state);
+    }
+
+    /// The VM that the handshake's code has left something in for the requests of its connection.
+    #[cfg(feature = "tls")]
+    fn slot_of_handshake(request: &Request<'_>) -> Option<Arc<Slot>> {
+        let known = Remembered::of(request).filter(|_| *request.conf(&LUA_CONF).code_cache)?;
+        Some(Arc::clone(&known.slot))
     }
 
     /// The request is in this VM, and stays in it.

@@ -82,6 +82,7 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     let home = connection.conn.client.home;
     let client = ClientHello { hello: &hello, http2, home, names: &names, wishes: &wishes };
     let begun = ask(&mut connection.conn, client, &*acceptor, (server, &mut offer));
+    let mut remembered = wishes.remembered.take();
     drop(wishes);
     let hello = Some(hello).filter(|_| has_code);
     let handshake = begin(&connection.conn, begun, input, &terms).await?;
@@ -90,9 +91,10 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     let mut kept = state.session.take_kept();
     if let Some(hello) = hello.filter(|_| !kept.is_empty()) {
         let version = state.session.info().version;
-        kept = Box::pin(code::store(connection, (&hello, server), version, kept)).await;
+        kept = Box::pin(code::store(connection, (&hello, server), version, kept, &mut remembered)).await;
     }
     acceptor.keep(kept);
+    offer.remembered = remembered;
     let tls = Tls::new(state.session, offer, terms.records, state.input, state.output);
     connection.conn.link.transport.encrypt(Box::new(tls));
     metrics::HANDSHAKES.increment();

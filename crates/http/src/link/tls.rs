@@ -18,6 +18,7 @@ use clearway_tls::engine::{Failure, Info, Kept, Opened, Session, Step};
 use clearway_tls::hello::Hello;
 use crossbeam_utils::atomic::AtomicCell;
 
+use crate::handshake_code::Remembered;
 use crate::metrics;
 
 /// What is received at once: a record of the largest size, bytes.
@@ -68,6 +69,8 @@ pub struct Offer {
     pub groups: Box<[u16]>,
     /// Signature algorithms by number.
     pub signatures: Box<[u16]>,
+    /// What code that had a say in the handshake keeps for requests.
+    pub remembered: Option<Remembered>,
 }
 
 impl Offer {
@@ -80,6 +83,7 @@ impl Offer {
             suites: hello.suites().collect(),
             groups: hello.groups().collect(),
             signatures: hello.signatures().collect(),
+            remembered: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use clearway_luajit::{Call, DECLARATIONS, FastCall, Fault, Raise, Reply, Returns
 use clearway_os::clock::unix_ms;
 use clearway_zone::dict::{Got, KEY_MAX_BYTES};
 
-use crate::api::properties::WITH_CTX;
+use crate::api::properties::{WITH_CTX, has_fallback};
 use crate::api::request::REQUEST;
 use crate::api::room::{Install, put};
 use crate::current::{Current, Run};
@@ -79,7 +79,8 @@ fn variable(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
 /// Code is about to make `ngx.ctx` in the room that there is for it: 1.
 fn adopt_ctx(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
     with_current(call, reply, |current, _| {
-        let is_kept = WITH_CTX.has(current.phase)
+        let is_plain = WITH_CTX.has(current.phase) && !has_fallback(current);
+        let is_kept = is_plain
             && current.kept(|kept| {
                 debug_assert!(kept.ctx.is_none(), "it is shown then");
                 kept.ctx = call.take_room();

@@ -2,6 +2,8 @@
 //! `ngx.headers_sent`, `ngx.is_subrequest`, `ngx.arg`; and what tells of the server: `ngx.get_phase`,
 //! `ngx.config`, `ngx.worker`.
 
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::sync::OnceLock;
 
 use clearway_base::log::Level;
@@ -9,8 +11,12 @@ use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
 
 use super::request::REQUEST;
 use super::room::{Install, put};
+#[cfg(feature = "tls")]
+use crate::current::HANDSHAKES;
 use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current, scene};
 use crate::request_state::RequestState;
+#[cfg(feature = "tls")]
+use crate::shaking::Remembered;
 
 /// Where there is `ngx.ctx`.
 pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
@@ -142,7 +148,11 @@ fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let kept = current(call, |current| current.kept(|kept| kept.ctx.take()).flatten())?;
     match &kept {
         Some(table) => call.stack.push(table),
-        None => call.stack.push_table(0, 4),
+        None => {
+            call.stack.push_table(0, 4);
+            #[cfg(feature = "tls")]
+            fall_back(call)?;
+        }
     }
     let kept = match kept {
         Some(table) => table,
@@ -153,6 +163,43 @@ fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
     };
     keep_ctx(call, kept)?;
     Ok(Returns::Values(1))
+}
+
+/// Whether a new `ngx.ctx` is more than a table: it falls back on one, or others fall back on it.
+pub(super) fn has_fallback(current: &mut Current<'_>) -> bool {
+    #[cfg(feature = "tls")]
+    return HANDSHAKES.has(current.phase)
+        || current.scene(|scene| Remembered::of(scene.request()).is_some()) == Some(true);
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = current;
+        false
+    }
+}
+
+/// Has the topmost table, which is new, fall back on that of the connection's handshake; that of a handshake
+/// is such a one itself.
+#[cfg(feature = "tls")]
+fn fall_back(call: &mut Call<'_>) -> Result<(), Raise> {
+    if HANDSHAKES.has(current(call, |current| current.phase)?) {
+        call.stack.push_slot(-1);
+        call.stack.raw_set_field(-2, "__index");
+        return Ok(());
+    }
+    let shared = current(call, |current| {
+        let own = current.vm.slot.upgrade()?;
+        let found = current.scene(|scene| match scene.request().tls() {
+            Some(tls) => tls.offer.remembered.clone(),
+            None => None,
+        });
+        let shared = found.flatten()?.downcast::<Remembered>().ok()?;
+        Arc::ptr_eq(&own, &shared.slot).then_some(shared)
+    })?;
+    if let Some(shared) = shared {
+        call.stack.push(&shared.ctx);
+        call.stack.set_metatable(-2);
+    }
+    Ok(())
 }
 
 /// Compiled code finds it from now on.

@@ -19,9 +19,9 @@ use crate::current::{LuaPhase, Pause};
 use crate::phases::directives::use_variables;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::place::{AloneConf, Place, Tail};
-use crate::shaking::Shaking;
+use crate::shaking::{Remembered, Shaking};
 use crate::vm::interpreter::Interpreter;
-use crate::vm::of_loop::{Chosen, NoVm};
+use crate::vm::of_loop::{Chosen, NoVm, Slot};
 use crate::vm::settings::LUA_MAIN;
 use crate::vm::vms::Described;
 
@@ -179,11 +179,21 @@ impl HandshakeCode for ShakingCode {
     }
 }
 
-async fn run(code: Arc<Code>, phase: LuaPhase, about: About, wishes: Wishes) -> Result<Wishes, Denied> {
+/// The VM of a handshake: that of the phases before.
+async fn choose(about: &About, before: Option<&Remembered>) -> Result<Arc<Slot>, Denied> {
+    if let Some(before) = before.filter(|before| !before.slot.is_poisoned()) {
+        return Ok(Arc::clone(&before.slot));
+    }
     let vms = about.snapshot.conf(&LUA_MAIN).vms.get().cloned().ok_or(Denied)?;
     let of_loop = &vms[about.home];
-    let chosen = poll_fn(|cx| of_loop.poll_choose(cx)).await.map_err(|why| no_vm(&about, why))?;
-    let slot = Arc::clone(chosen.slot());
+    let chosen = poll_fn(|cx| of_loop.poll_choose(cx)).await.map_err(|why| no_vm(about, why))?;
+    Ok(Arc::clone(chosen.slot()))
+}
+
+async fn run(code: Arc<Code>, phase: LuaPhase, about: About, mut wishes: Wishes) -> Result<Wishes, Denied> {
+    let before = wishes.remembered.take().and_then(|before| before.downcast::<Remembered>().ok());
+    let slot = choose(&about, before.as_deref()).await?;
+    let before = before.filter(|before| Arc::ptr_eq(&before.slot, &slot));
     let alone = Arc::new(Alone {
         home: about.home,
         place: Place {
@@ -201,8 +211,13 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, wishes: Wishes) -> 
         kept: TaskCell::default(),
         shaking: Some(Shaking::new(about, wishes)),
     });
-    let mut chosen = Chosen::again(slot);
-    let mut start = |interpreter: &mut Interpreter| start(interpreter, &code);
+    let mut chosen = Chosen::again(Arc::clone(&slot));
+    let mut start = |interpreter: &mut Interpreter| {
+        if let Some(before) = &before {
+            alone.kept.enter().ctx = Some(interpreter.same(&before.ctx));
+        }
+        start(interpreter, &code)
+    };
     let terms = Terms::of(phase);
     alone.log(Level::Debug, format_args!("reusable connection: 0"));
     alone.log(Level::Debug, format_args!("{}: connection reusable: 0", terms.action));
@@ -217,7 +232,13 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, wishes: Wishes) -> 
         let line = format_args!("{name}: handler return value: {code}, {callback} exit code: {taken}");
         alone.log(Level::Debug, line);
     }
-    let wishes = alone.shaking.as_ref().map(Shaking::take_wishes).unwrap_or_default();
+    let mut wishes = alone.shaking.as_ref().map(Shaking::take_wishes).unwrap_or_default();
+    if let Some(ctx) = alone.kept.enter().ctx.take() {
+        if let Some(before) = &before {
+            before.replace();
+        }
+        wishes.remembered = Some(Arc::new(Remembered::new(slot, ctx, &alone.place.sinks)));
+    }
     if is_denied { Err(Denied) } else { Ok(wishes) }
 }
 

@@ -154,6 +154,14 @@ impl Interpreter {
         self.vm.start(&self.compiled[&code.number()])
     }
 
+    /// Another reference to the same value.
+    #[cfg(feature = "tls")]
+    pub(crate) fn same(&mut self, value: &Reference) -> Reference {
+        let mut stack = self.vm.enter();
+        stack.push(value);
+        stack.take_reference()
+    }
+
     /// A thread for the code of a file, with its text where the VM may not have it.
     ///
     /// # Errors

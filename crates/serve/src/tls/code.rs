@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use clearway_base::log::Level;
-use clearway_http::{About, Accept, HandshakeCode, HandshakeCodes, TIMED_OUT, Wishes};
+use clearway_http::{About, Accept, HandshakeCode, HandshakeCodes, Remembered, TIMED_OUT, Wishes};
 use clearway_site::ServerId;
 use clearway_tls::engine::{Failure, Kept};
 use clearway_tls::hello::{Hello, HelloError};
@@ -97,6 +97,7 @@ pub(super) async fn store(
     (hello, server): (&Arc<Hello>, ServerId),
     version: Option<Version>,
     kept: Vec<Kept>,
+    remembered: &mut Option<Remembered>,
 ) -> Vec<Kept> {
     let conn = &connection.conn;
     let Some(code) = Option::clone(&codes(conn, server).session_store) else { return kept };
@@ -109,7 +110,10 @@ pub(super) async fn store(
     for session in kept {
         let about = About { session: Some(session), version: number, ..about(conn, server, hello) };
         // What becomes of a session is nothing to this connection.
-        let _ = wait(conn, &*code, about, &mut Wishes::default()).await;
+        let mut wishes = Wishes { remembered: remembered.clone(), ..Wishes::default() };
+        if let Some(Ok(())) = wait(conn, &*code, about, &mut wishes).await {
+            *remembered = wishes.remembered;
+        }
     }
     Vec::new()
 }
