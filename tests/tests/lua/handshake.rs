@@ -467,3 +467,41 @@ nilno issuer certificate in chain
     check(&server, &[("/as?name=x", 200, "TLSv1.3 . x")]);
     server.wait_log("logs/error.log", "status: true no status req");
 }
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn ctx_of_a_handshake_is_there_for_its_requests() {
+    let server = with_code(
+        "lua_ssl_protocols TLSv1.2 TLSv1.3;",
+        "ssl_client_hello_by_lua_block { ngx.ctx.from = 'hello' ngx.ctx.list = { 1 } }
+         ssl_certificate_by_lua_block {
+             ngx.ctx.from = ngx.ctx.from .. ' certificate'
+             ngx.sleep(0.001)
+             ngx.ctx.list[2] = 2
+         }
+         location = /ctx {
+             header_filter_by_lua_block { ngx.ctx.list[#ngx.ctx.list + 1] = 0 }
+             content_by_lua_block {
+                 local text = ngx.ctx.from .. ' ' .. #ngx.ctx.list
+                 ngx.ctx.from = 'request'
+                 ngx.header.content_length = #text + #ngx.ctx.from + 1
+                 ngx.print(text, ' ', ngx.ctx.from)
+             }
+         }",
+        "location = /twice {
+             content_by_lua_block {
+                 local s = assert(shake(%%PORT2%%, 'www.example.com'))
+                 for i = 1, 2 do
+                     assert(s:send('GET /ctx HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n'))
+                     local head = assert(s:receiveuntil('\\r\\n\\r\\n')())
+                     ngx.say((assert(s:receive(tonumber(head:lower():match('content%-length: (%d+)'))))))
+                 end
+             }
+         }",
+    );
+    // What a request changes is its own; what it finds is everyone's.
+    let expected = "hello certificate 2 request\nhello certificate 3 request\n";
+    for _ in 0..3 {
+        check(&server, &[("/twice", 200, expected)]);
+    }
+}

@@ -6,6 +6,7 @@ mod answers;
 mod bad_input;
 mod balancer;
 mod beside;
+mod core;
 mod faults;
 mod handshake;
 mod libraries;
