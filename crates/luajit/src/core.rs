@@ -11,6 +11,7 @@
 //!    at once. No call is inside another: none reaches a VM.
 #![expect(unsafe_code, reason = "functions that compiled code calls, and their pointers")]
 
+mod balancer;
 mod plain;
 mod regex;
 mod request;
@@ -18,6 +19,7 @@ mod shared;
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::slice;
@@ -25,7 +27,7 @@ use std::sync::OnceLock;
 
 use crate::call::Context;
 use crate::entered;
-use crate::host::Host;
+use crate::host::{Halt, Host};
 use crate::reply::Reply;
 
 /// `NGX_OK`, `NGX_ERROR`, `NGX_AGAIN`, `NGX_DECLINED`, and what upstream answers where there is no request.
@@ -122,6 +124,7 @@ pub struct CoreFunctions {
     pub get_status: CoreFunction,
     pub set_status: CoreFunction,
     pub property: CoreFunction,
+    pub balance: CoreFunction,
     pub set_by_param: CoreFunction,
     pub body_param: CoreFunction,
     pub ndk_find: CoreFunction,
@@ -174,9 +177,13 @@ fn ask_of<R>(
         let call = CoreCall { texts, numbers, object, host };
         let code = FUNCTIONS.get().map_or(ERROR, |functions| {
             let function = which(functions);
-            // What was thrown may panic when it is dropped.
             catch_unwind(AssertUnwindSafe(|| function(&call, reply))).unwrap_or_else(|thrown| {
-                std::mem::forget(thrown);
+                // To drop what was thrown may panic as well.
+                let _kept = ManuallyDrop::new(thrown);
+                if let Some(host) = host {
+                    // SAFETY: by the thread that holds the VM; nothing that changes hooks is under way.
+                    unsafe { host.halt_for(host.main(), Halt::Poisoned) };
+                }
                 ERROR
             })
         });

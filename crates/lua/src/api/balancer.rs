@@ -5,7 +5,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns};
 use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 
 use super::room::{Install, put};
-use crate::current::{Args, LuaPhase, Phases, current};
+use crate::current::{Args, Current, LuaPhase, Phases, current};
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("_balancer", |stack| {
@@ -57,11 +57,89 @@ fn with<R>(
     call: &mut Call<'_>,
     work: impl FnOnce(&mut Balancing) -> Result<R, String>,
 ) -> Result<Result<R, String>, Raise> {
-    current(call, |current| match &mut current.args {
+    current(call, |current| with_attempt(current, work))
+}
+
+/// Does something with what is said of the attempt.
+///
+/// # Errors
+/// There is none.
+pub(super) fn with_attempt<R>(
+    current: &mut Current<'_>,
+    work: impl FnOnce(&mut Balancing) -> Result<R, String>,
+) -> Result<R, String> {
+    match &mut current.args {
         Args::Balancing(balancing) => work(balancing),
         _ if AFTERWARDS.has(current.phase) => Err("API disabled in the current context".to_owned()),
         _ => Err("no upstream found".to_owned()),
-    })
+    }
+}
+
+/// The server that is asked.
+///
+/// # Errors
+/// What is wrong with the address.
+pub(super) fn choose_peer(
+    balancing: &mut Balancing,
+    address: &[u8],
+    port: u16,
+    host: Option<Vec<u8>>,
+) -> Result<(), String> {
+    let rules = UrlRules { default_port: port, path: UrlPath::Refused, names: Names::Kept };
+    let url = parse_url(address, rules).map_err(|error| error.to_string())?;
+    let remote = url.addresses.into_iter().next().ok_or("no host allowed")?;
+    let host = host.filter(|host| !host.is_empty());
+    balancing.peer = Some(BalancedPeer { remote, host });
+    Ok(())
+}
+
+/// How long its connection is kept, and for how many requests.
+///
+/// # Errors
+/// There is no server yet.
+pub(super) fn keep_alive(
+    balancing: &mut Balancing,
+    timeout_ms: u64,
+    requests_max: u32,
+) -> Result<(), String> {
+    if balancing.peer.is_none() {
+        return Err("no current peer set".to_owned());
+    }
+    balancing.keepalive = Some(BalancedKeepalive { timeout_ms, requests_max });
+    Ok(())
+}
+
+/// Attempts behind this one; whether they are fewer than was wanted.
+pub(super) fn add_tries(balancing: &mut Balancing, wanted: i64) -> bool {
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    let total = (balancing.calls + balancing.tries).saturating_sub(1);
+    let most = balancing.tries_max;
+    let is_reduced = most > 0 && total + wanted > most;
+    balancing.more_tries = if is_reduced { most.saturating_sub(total) } else { wanted };
+    is_reduced
+}
+
+/// What is said of more attempts than there may be.
+pub(super) const REDUCED: &str = "reduced tries due to limit";
+
+/// Milliseconds to connect, to send and to receive; 0 leaves one as it is.
+pub(super) fn limit_times(balancing: &mut Balancing, said_ms: [u64; 3]) {
+    for (timeout_ms, said_ms) in balancing.timeouts_ms.iter_mut().zip(said_ms) {
+        if said_ms > 0 {
+            *timeout_ms = Some(said_ms);
+        }
+    }
+}
+
+/// The address that the connection comes from.
+///
+/// # Errors
+/// It is none.
+pub(super) fn bind(balancing: &mut Balancing, text: &str) -> Result<(), String> {
+    let address = text.parse().map(|ip: std::net::IpAddr| (ip, 0).into());
+    let address = address.or_else(|_| text.parse()).map_err(|_| format!("invalid addr {text}"))?;
+    balancing.local = Some(address);
+    Ok(())
 }
 
 /// (address, port, name of the host or nil)
@@ -69,44 +147,24 @@ fn set_current_peer(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let address = call.text(1)?.to_vec();
     let port = call.number(2)? as i64 as u16;
     let host = if call.arguments() > 2 { call.stack.text(3).map(<[u8]>::to_vec) } else { None };
-    say(call, |balancing| {
-        let rules = UrlRules { default_port: port, path: UrlPath::Refused, names: Names::Kept };
-        let url = parse_url(&address, rules).map_err(|error| error.to_string())?;
-        let remote = url.addresses.into_iter().next().ok_or("no host allowed")?;
-        let host = host.filter(|host| !host.is_empty());
-        balancing.peer = Some(BalancedPeer { remote, host });
-        Ok(())
-    })
+    say(call, |balancing| choose_peer(balancing, &address, port, host))
 }
 
 /// (milliseconds, requests)
 fn enable_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let (timeout_ms, requests_max) = (call.number(1)? as u64, call.number(2)? as u32);
-    say(call, |balancing| {
-        if balancing.peer.is_none() {
-            return Err("no current peer set".to_owned());
-        }
-        balancing.keepalive = Some(BalancedKeepalive { timeout_ms, requests_max });
-        Ok(())
-    })
+    say(call, |balancing| keep_alive(balancing, timeout_ms, requests_max))
 }
 
 /// (number): true, and a warning where it is more than there may be.
 fn set_more_tries(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let wanted = call.number(1)? as i64;
-    let done = with(call, |balancing| {
-        let wanted = usize::try_from(wanted).unwrap_or(0);
-        let total = (balancing.calls + balancing.tries).saturating_sub(1);
-        let most = balancing.tries_max;
-        let is_reduced = most > 0 && total + wanted > most;
-        balancing.more_tries = if is_reduced { most.saturating_sub(total) } else { wanted };
-        Ok(is_reduced)
-    })?;
+    let done = with(call, |balancing| Ok(add_tries(balancing, wanted)))?;
     match done {
         Ok(is_reduced) => {
             call.stack.push(true);
             if is_reduced {
-                call.stack.push("reduced tries due to limit");
+                call.stack.push(REDUCED);
             }
             Ok(Returns::Values(1 + i32::from(is_reduced)))
         }
@@ -146,23 +204,14 @@ fn get_last_failure(call: &mut Call<'_>) -> Result<Returns, Raise> {
 fn set_timeouts(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let said_ms = [call.number(1)? as u64, call.number(2)? as u64, call.number(3)? as u64];
     say(call, |balancing| {
-        for (timeout_ms, said_ms) in balancing.timeouts_ms.iter_mut().zip(said_ms) {
-            if said_ms > 0 {
-                *timeout_ms = Some(said_ms);
-            }
-        }
+        limit_times(balancing, said_ms);
         Ok(())
     })
 }
 
 fn bind_to_local_addr(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let text = String::from_utf8_lossy(call.text(1)?).into_owned();
-    say(call, |balancing| {
-        let address = text.parse().map(|ip: std::net::IpAddr| (ip, 0).into());
-        let address = address.or_else(|_| text.parse()).map_err(|_| format!("invalid addr {text}"))?;
-        balancing.local = Some(address);
-        Ok(())
-    })
+    say(call, |balancing| bind(balancing, &text))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What lua-resty-core calls (`clearway_luajit::core`), in terms of what the rooms beside this one do: `plain`
 //! needs no request, `request` is one's, `shared` dictionaries. Codes are nginx's.
 
+mod balancer;
 mod plain;
 mod regex;
 mod request;
@@ -59,6 +60,7 @@ pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
         get_status: request::get_status,
         set_status: request::set_status,
         property: request::property,
+        balance: balancer::balance,
         set_by_param: request::set_by_param,
         body_param: request::body_param,
         ndk_find: plain::ndk_find,

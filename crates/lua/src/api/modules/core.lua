@@ -314,7 +314,7 @@ for name in ("base base64 exit hash misc ndk param phase regex request response 
     :gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
-for name in ("core req resp re base64 process"):gmatch("%w+") do
+for name in ("balancer base64 core process re req resp"):gmatch("%w+") do
     TAKEN[name == "core" and "resty.core" or "ngx." .. name] = true
 end
 
