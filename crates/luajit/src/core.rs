@@ -1,7 +1,8 @@
-//! Functions that lua-resty-core calls through the FFI, under the names and with the signatures that upstream's
-//! C has them: `plain` what needs no request, `request` what is one's, `shared` dictionaries. They turn
-//! pointers into texts and numbers, ask the server ([`CoreFunctions`], which is safe code), and put what it
-//! replies where C wants it. exports.list names each.
+//! Functions that lua-resty-core calls through the FFI, under the names and with the signatures that
+//! upstream's C has them: `plain` what needs no request, `regex` expressions, `request` what is a request's,
+//! `shared` dictionaries, `balancer` the server of an attempt. They turn pointers into texts and numbers, ask
+//! the server ([`CoreFunctions`], which is safe code), and put what it replies where C wants it. exports.list
+//! names each.
 //!
 //! 1. The caller is lua-resty-core: a pointer is null or leads to what upstream's header says, there are as
 //!    many bytes as the length beside it tells, and room where one is written to. Code that forges FFI calls

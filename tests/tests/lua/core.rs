@@ -141,8 +141,8 @@ const CALLS: &str = r##"location = / { set $known "a b"; content_by_lua_block {
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn functions_do_what_upstreams_do() {
     let server = with_core("0.1.33", "lua_reserve_vms 0; lua_shared_dict dogs 1m;", CALLS);
-    let expected = "a b -5 0 c -1 variable \"uri\" not changeable 2 -1 true failed 0 2 y 8 1 ab 0 0 -5 exists 0 \
-                    42 42";
+    let expected = "a b -5 0 c -1 variable \"uri\" not changeable 2 -1 true failed 0 2 y 8 1 ab 0 0 \
+                    -5 exists 0 42 42";
     assert_eq!(ask(&server, "/"), (200, expected.to_owned()));
 }
 
@@ -186,7 +186,9 @@ const QUESTIONS: &str = r##"
                  out[#out + 1] = table.concat(got, " ")
              end
              try(function() ngx.var.foo = "baz" return ngx.var.foo, ngx.var.nope or 0, ngx.var.arg_a end)
-             try(function() return (select(2, pcall(function() ngx.var.uri = 1 end))):match("not changeable") end)
+             try(function()
+                 return (select(2, pcall(function() ngx.var.uri = 1 end))):match("not changeable")
+             end)
              try(function() local h = ngx.req.get_headers() return h.host ~= nil, h["x-none"] or 0 end)
              try(function() local a = ngx.req.get_uri_args() return a.a, a.b, a.c[2] end)
              try(function() ngx.req.set_method(ngx.HTTP_PUT) return ngx.req.get_method() end)
@@ -196,26 +198,51 @@ const QUESTIONS: &str = r##"
                  ngx.req.clear_header("X-Y")
                  return v[1], v[2], ngx.req.get_headers()["x-y"] or 0
              end)
-             try(function() return #ngx.today(), ngx.http_time(0), ngx.cookie_time(0), ngx.parse_http_time("x") or 0 end)
-             try(function() return ngx.md5("a"), #ngx.md5_bin("a"), #ngx.sha1_bin("b"), ngx.crc32_long("hello") end)
-             try(function() return ngx.encode_base64("abcd"), ngx.encode_base64("abcd", true), ngx.decode_base64("YWI=") end)
+             try(function()
+                 return #ngx.today(), ngx.http_time(0), ngx.cookie_time(0), ngx.parse_http_time("x") or 0
+             end)
+             try(function()
+                 return ngx.md5("a"), #ngx.md5_bin("a"), #ngx.sha1_bin("b"), ngx.crc32_long("hello")
+             end)
+             try(function()
+                 return ngx.encode_base64("abcd"), ngx.encode_base64("abcd", true),
+                     ngx.decode_base64("YWI=")
+             end)
              try(function() return ngx.escape_uri("a b&"), ngx.unescape_uri("a%20b+") end)
              try(function() return ngx.worker.id(), ngx.worker.count(), ngx.worker.exiting() end)
-             try(function() ngx.ctx.x = 5 local r = ngx.location.capture("/sub", { ctx = ngx.ctx }) return r.status, r.body end)
+             try(function()
+                 ngx.ctx.x = 5 local r = ngx.location.capture("/sub", { ctx = ngx.ctx })
+                 return r.status, r.body
+             end)
              try(function()
                  local d = ngx.shared.dogs
-                 return tostring(d:set("a", "x", 0, 7)), d:get("a"), (d:incr("n", 1, 5)), tostring(d:add("a", 1))
+                 return tostring(d:set("a", "x", 0, 7)), d:get("a"), (d:incr("n", 1, 5)),
+                     tostring(d:add("a", 1))
              end)
-             try(function() local d = ngx.shared.dogs d:set("l", ("x"):rep(9000)) return #d:get("l"), d:ttl("a"), d:capacity() end)
+             try(function()
+                 local d = ngx.shared.dogs d:set("l", ("x"):rep(9000))
+                 return #d:get("l"), d:ttl("a"), d:capacity()
+             end)
              try(function() return select(2, ngx.shared.dogs:incr("a", 1)) end)
              try(function() return ndk.set_var.set_escape_uri(" a") end)
              try(function() ngx.header["X-B"] = "1" return ngx.header["X-B"], ngx.header.nope or 0 end)
-             try(function() ngx.status = 202 return ngx.status, ngx.headers_sent, ngx.is_subrequest, ngx.get_phase() end)
-             try(function() return ngx.re.match("abc", "b(?<n>.)", "jo").n, ngx.re.find("abc", "c"), ngx.re.gsub("aXbX", "X", "<$0>") end)
+             try(function()
+                 ngx.status = 202
+                 return ngx.status, ngx.headers_sent, ngx.is_subrequest, ngx.get_phase()
+             end)
+             try(function()
+                 return ngx.re.match("abc", "b(?<n>.)", "jo").n, ngx.re.find("abc", "c"),
+                     ngx.re.gsub("aXbX", "X", "<$0>")
+             end)
              try(function() return ngx.re.sub("abc", "(b)", function(m) return m[1] .. m[1] end, "o") end)
-             try(function() local t = {} for m in ngx.re.gmatch("a1b2", "[0-9]") do t[#t + 1] = m[0] end return table.concat(t) end)
+             try(function()
+                 local t = {} for m in ngx.re.gmatch("a1b2", "[0-9]") do t[#t + 1] = m[0] end
+                 return table.concat(t)
+             end)
              try(function() return table.concat(require("ngx.re").split("a,b,c", ","), "|") end)
-             try(function() return require("ngx.process").type(), require("ngx.base64").encode_base64url("a?>") end)
+             try(function()
+                 return require("ngx.process").type(), require("ngx.base64").encode_base64url("a?>")
+             end)
              ngx.print(table.concat(out, "\n"))
              local co = coroutine.create(function() ngx.sleep(0.001) ngx.exit(200) end)
              coroutine.resume(co)

@@ -227,7 +227,11 @@ exported! {
     }
 
     /// The filled template.
-    fn ngx_http_lua_ffi_script_eval_data(engine: *mut c_void, value: *const c_void, to: *mut c_uchar) -> usize {
+    fn ngx_http_lua_ffi_script_eval_data(
+        engine: *mut c_void,
+        value: *const c_void,
+        to: *mut c_uchar,
+    ) -> usize {
         let _ = value;
         expand(engine.cast(), to)
     }

@@ -223,7 +223,11 @@ exported! {
     }
 
     /// The name of the method.
-    fn ngx_http_lua_ffi_req_get_method_name(request: Request, name: *mut *const u8, len: *mut usize) -> c_int {
+    fn ngx_http_lua_ffi_req_get_method_name(
+        request: Request,
+        name: *mut *const u8,
+        len: *mut usize,
+    ) -> c_int {
         let _ = request;
         ask(|core| core.get_method, &[], &[], |code, reply| {
             show(reply, name, len);

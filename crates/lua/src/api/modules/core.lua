@@ -310,8 +310,8 @@ end
 -- they call is there. The others' functions are ours.
 local VERIFIED = { [VERSION] = true }
 local TAKEN = {}
-for name in ("base base64 exit hash misc ndk param phase regex request response shdict time uri utils var worker")
-    :gmatch("%w+") do
+for name in ("base base64 exit hash misc ndk param phase regex request response shdict time uri utils var "
+    .. "worker"):gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
 for name in ("balancer base64 core process re req resp"):gmatch("%w+") do
