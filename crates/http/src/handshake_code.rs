@@ -2,7 +2,6 @@
 //! library is asked, as everything is that may wait, and says what the library is to be given. The crate that
 //! has the code writes it into the configuration; the connection's task runs it.
 
-use std::any::Any;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,6 +17,7 @@ use clearway_tls::hello::Hello;
 
 use crate::client::Client;
 use crate::generation::Setup;
+use crate::link::tls::Remembered;
 use crate::phases::Exchange;
 use crate::tables::Snapshot;
 
@@ -121,10 +121,6 @@ pub struct Wishes {
     /// What the code keeps of the client.
     pub remembered: Option<Remembered>,
 }
-
-/// What code keeps of a client from one phase of its handshake to the next, and for its requests
-/// ([`Offer::remembered`](crate::Offer)); its form is the code's own business.
-pub type Remembered = Arc<dyn Any + Send + Sync>;
 
 /// The code of a location that has a say in handshakes with servers.
 pub static UPSTREAM_CODE: ConfKey<UpstreamCodes> = ConfKey::new(clearway_site::Level::Location);

@@ -44,7 +44,7 @@ pub use client::{Client, Front, Way};
 pub use generation::{Generation, GenerationParts, Listener, Setup};
 pub use group_editing::GROUP_EDITING;
 pub use handshake_code::{
-    About, Consulting, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Met, Remembered,
+    About, Consulting, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Met,
     UPSTREAM_CODE, UpstreamCode, UpstreamCodes, Wishes,
 };
 pub use http2::{HTTP2_LOCATION, HTTP2_MAIN, HTTP2_SERVER, Http2, Http2Location, Http2Main, Http2Server};
@@ -57,7 +57,7 @@ pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{
     Fault as StreamFault, Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded,
 };
-pub use link::tls::{NotReceived, Offer, RecordSize, Tls, TlsError, failure_level};
+pub use link::tls::{NotReceived, Offer, RecordSize, Remembered, Tls, TlsError, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use name_servers::{AskedServers, NAME_SERVERS, NameServers, NameServersConf, Resolving, Unresolved};

@@ -1,19 +1,28 @@
 //! What Lua keeps of a request from one phase to the next. Owned by the request; touched by its task.
 
 use std::sync::{Arc, OnceLock};
+#[cfg(feature = "tls")]
+use std::sync::{
+    Weak,
+    atomic::{AtomicBool, Ordering},
+};
 
 use clearway_base::log::{Level, Sink};
+#[cfg(feature = "tls")]
+use clearway_http::About;
 use clearway_http::{ContextKey, Exchange, Lasts, MadeBody, Request};
 use clearway_luajit::{Coroutine, Reference};
 use clearway_offload::Pool;
+#[cfg(feature = "tls")]
+use clearway_runtime::LoopRef;
 use clearway_runtime::TaskCell;
 
 use crate::place::Place;
-#[cfg(feature = "tls")]
-use crate::shaking::Remembered;
 use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;
+#[cfg(feature = "tls")]
+use crate::vm::{settings::LUA_MAIN, vms::Vms};
 
 static STATE: ContextKey<RequestState> = ContextKey::new(Lasts::UntilRedirect);
 /// The status that code has ended with: code of an error page begins with it.
@@ -163,6 +172,54 @@ impl RequestState {
     /// The VM, if one is chosen that can be used.
     pub(crate) fn usable_slot(&self) -> Option<Arc<Slot>> {
         self.slot.get().filter(|slot| !slot.is_poisoned()).cloned()
+    }
+}
+
+/// `ngx.ctx` of a handshake: its next phase goes on with it, and that of a request falls back on it. Owned by
+/// the connection; what is in it belongs to the VM.
+#[cfg(feature = "tls")]
+pub(crate) struct Remembered {
+    /// The VM, which the rest of the connection stays in.
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) ctx: Reference,
+    /// The loop that the VM belongs to, and all VMs of its configuration: a connection may move on to other
+    /// ones, whose code finds nothing of this.
+    home: LoopRef,
+    vms: Weak<Vms>,
+    /// Takes debug lines, where somebody wants them.
+    debug: Option<Arc<dyn Sink>>,
+    /// Another one has taken its place.
+    is_replaced: AtomicBool,
+}
+
+#[cfg(feature = "tls")]
+impl Remembered {
+    pub(crate) fn new(slot: Arc<Slot>, ctx: Reference, about: &About) -> Option<Self> {
+        let vms = Arc::downgrade(about.snapshot.conf(&LUA_MAIN).vms.get()?);
+        let debug = about.sinks.iter().find(|sink| sink.enabled(Level::Debug)).cloned();
+        Some(Self { slot, ctx, home: about.home, vms, debug, is_replaced: AtomicBool::new(false) })
+    }
+
+    /// Another one takes its place.
+    pub(crate) fn replace(&self) {
+        self.is_replaced.store(true, Ordering::Relaxed);
+    }
+
+    /// That of a request's connection, where its VM can be used.
+    pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
+        let known: &Self = request.tls()?.offer.remembered.as_ref()?.downcast_ref()?;
+        let vms = request.main_conf(&LUA_MAIN).vms.get()?;
+        let is_here = known.home == request.home() && Weak::as_ptr(&known.vms) == Arc::as_ptr(vms);
+        (is_here && !known.slot.is_poisoned()).then_some(known)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Drop for Remembered {
+    fn drop(&mut self) {
+        if let Some(sink) = self.debug.as_ref().filter(|_| !self.is_replaced.load(Ordering::Relaxed)) {
+            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+        }
     }
 }
 

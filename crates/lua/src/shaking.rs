@@ -2,16 +2,11 @@
 //! or by the request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use clearway_base::log::{Level, Sink};
-use clearway_http::{About, Met, Request, Wishes};
-use clearway_luajit::Reference;
+use clearway_http::{About, Met, Wishes};
 use clearway_runtime::TaskCell;
 use clearway_tls::engine::Shown;
 use clearway_tls::{Chain, Pair, PrivateKey};
-
-use crate::vm::of_loop::Slot;
 
 /// See the file's head.
 pub(crate) struct Shaking {
@@ -45,44 +40,6 @@ impl Shaking {
     /// Does something with the certificates that are shown.
     pub(crate) fn show<R>(&self, work: impl FnOnce(&mut Showing) -> R) -> R {
         work(&mut self.said.enter().showing)
-    }
-}
-
-/// `ngx.ctx` of a handshake: its next phase goes on with it, and that of a request falls back on it. Owned by
-/// the connection; what is in it belongs to the VM.
-pub(crate) struct Remembered {
-    /// The VM, which the rest of the connection stays in.
-    pub(crate) slot: Arc<Slot>,
-    pub(crate) ctx: Reference,
-    /// Takes debug lines, where somebody wants them.
-    debug: Option<Arc<dyn Sink>>,
-    /// Another one has taken its place.
-    is_replaced: AtomicBool,
-}
-
-impl Remembered {
-    pub(crate) fn new(slot: Arc<Slot>, ctx: Reference, sinks: &[Arc<dyn Sink>]) -> Self {
-        let debug = sinks.iter().find(|sink| sink.enabled(Level::Debug)).cloned();
-        Self { slot, ctx, debug, is_replaced: AtomicBool::new(false) }
-    }
-
-    /// Another one takes its place.
-    pub(crate) fn replace(&self) {
-        self.is_replaced.store(true, Ordering::Relaxed);
-    }
-
-    /// That of a request's connection, where its VM can be used.
-    pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
-        let known: &Self = request.tls()?.offer.remembered.as_ref()?.downcast_ref()?;
-        (!known.slot.is_poisoned()).then_some(known)
-    }
-}
-
-impl Drop for Remembered {
-    fn drop(&mut self) {
-        if let Some(sink) = self.debug.as_ref().filter(|_| !self.is_replaced.load(Ordering::Relaxed)) {
-            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
-        }
     }
 }
 

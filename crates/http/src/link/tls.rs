@@ -6,9 +6,10 @@
 //!    that part, and what is offered next begins behind it. So a slow client is seen as one.
 //! 3. While nothing is under way a connection keeps no buffer: those of a loop go from one to the other.
 
+use std::any::Any;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
 use clearway_base::Errno;
@@ -18,7 +19,6 @@ use clearway_tls::engine::{Failure, Info, Kept, Opened, Session, Step};
 use clearway_tls::hello::Hello;
 use crossbeam_utils::atomic::AtomicCell;
 
-use crate::handshake_code::Remembered;
 use crate::metrics;
 
 /// What is received at once: a record of the largest size, bytes.
@@ -55,6 +55,10 @@ pub enum RecordSize {
     /// Bytes.
     Fixed(usize),
 }
+
+/// What code that has a say in handshakes keeps of a client from one phase to the next, and for its requests;
+/// its form is the code's own business.
+pub type Remembered = Arc<dyn Any + Send + Sync>;
 
 /// What the client has said when it began, as variables show it.
 #[derive(Clone, Debug, Default)]

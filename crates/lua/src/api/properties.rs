@@ -14,9 +14,9 @@ use super::room::{Install, put};
 #[cfg(feature = "tls")]
 use crate::current::HANDSHAKES;
 use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current, scene};
-use crate::request_state::RequestState;
 #[cfg(feature = "tls")]
-use crate::shaking::Remembered;
+use crate::request_state::Remembered;
+use crate::request_state::RequestState;
 
 /// Where there is `ngx.ctx`.
 pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
@@ -188,9 +188,9 @@ fn fall_back(call: &mut Call<'_>) -> Result<(), Raise> {
     }
     let shared = current(call, |current| {
         let own = current.vm.slot.upgrade()?;
-        let found = current.scene(|scene| match scene.request().tls() {
-            Some(tls) => tls.offer.remembered.clone(),
-            None => None,
+        let found = current.scene(|scene| {
+            Remembered::of(scene.request())?;
+            scene.request().tls()?.offer.remembered.clone()
         });
         let shared = found.flatten()?.downcast::<Remembered>().ok()?;
         Arc::ptr_eq(&own, &shared.slot).then_some(shared)

@@ -129,7 +129,7 @@ pub(super) fn add_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let values: Vec<Vec<u8>> = values.iter().map(|value| args::escape_header_value(value)).collect();
     let added = match values.is_empty() {
         true => Ok(()),
-        false => scene(call, |scene| edit(scene, &name, &values, false))?,
+        false => scene(call, |scene| edit(scene, &name, &values, Before::Kept))?,
     };
     match added {
         Ok(()) => Ok(Returns::Values(0)),
@@ -160,7 +160,7 @@ fn clear_header(call: &mut Call<'_>) -> Result<Returns, Raise> {
 fn change(call: &mut Call<'_>, name: &[u8], values: &[Vec<u8>]) -> Result<Returns, Raise> {
     let name = &args::escape_header_name(name)[..];
     let values: Vec<Vec<u8>> = values.iter().map(|value| args::escape_header_value(value)).collect();
-    let changed = scene(call, |scene| edit(scene, name, &values, true))?;
+    let changed = scene(call, |scene| edit(scene, name, &values, Before::Replaced))?;
     match changed {
         Ok(()) => Ok(Returns::Values(0)),
         Err(SharedHead) => Err(call.raise(SHARED_HEAD)),
@@ -170,7 +170,14 @@ fn change(call: &mut Call<'_>, name: &[u8], values: &[Vec<u8>]) -> Result<Return
 /// What is said of a head that others have as well.
 pub(super) const SHARED_HEAD: &str = "the head of this request cannot be changed";
 
-/// Gives a line of the head these values, none to remove it, or adds them.
+/// What becomes of the lines of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    Replaced,
+    Kept,
+}
+
+/// Gives a line of the head these values, none to remove it.
 ///
 /// # Errors
 /// Others have the head as well.
@@ -178,14 +185,13 @@ pub(super) fn edit(
     scene: Scene<'_, '_, '_>,
     name: &[u8],
     values: &[Vec<u8>],
-    replaces: bool,
+    before: Before,
 ) -> Result<(), SharedHead> {
     let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
     let Some((first, others)) = values.split_first() else { return exchange.request.remove_header(name) };
-    if replaces {
-        exchange.request.set_header(name, first)?;
-    } else {
-        exchange.request.add_header(name, first)?;
+    match before {
+        Before::Replaced => exchange.request.set_header(name, first)?,
+        Before::Kept => exchange.request.add_header(name, first)?,
     }
     others.iter().try_for_each(|value| exchange.request.add_header(name, value))
 }

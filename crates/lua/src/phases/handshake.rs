@@ -19,7 +19,8 @@ use crate::current::{LuaPhase, Pause};
 use crate::phases::directives::use_variables;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::place::{AloneConf, Place, Tail};
-use crate::shaking::{Remembered, Shaking};
+use crate::request_state::Remembered;
+use crate::shaking::Shaking;
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, NoVm, Slot};
 use crate::vm::settings::LUA_MAIN;
@@ -237,7 +238,9 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, mut wishes: Wishes)
         if let Some(before) = &before {
             before.replace();
         }
-        wishes.remembered = Some(Arc::new(Remembered::new(slot, ctx, &alone.place.sinks)));
+        let about = alone.shaking.as_ref().map(|shaking| &shaking.about);
+        let kept = about.and_then(|about| Remembered::new(slot, ctx, about));
+        wishes.remembered = kept.map(|kept| -> clearway_http::Remembered { Arc::new(kept) });
     }
     if is_denied { Err(Denied) } else { Ok(wishes) }
 }

@@ -13,8 +13,6 @@ use crate::current::{LuaPhase, Pause};
 use crate::phases::code_file::{self, File, Unread};
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::request_state::{RequestState, Response, note_exit, take_exit};
-#[cfg(feature = "tls")]
-use crate::shaking::Remembered;
 use crate::vm::interpreter::Interpreter;
 use crate::vm::of_loop::{Chosen, NoVm, WAITING_MAX};
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
@@ -56,7 +54,9 @@ pub(crate) async fn run(mut exchange: Exchange<'_, '_>, code: &Code, phase: LuaP
 /// What the request ends with, which is logged.
 pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, Step<'static>> {
     #[cfg(feature = "tls")]
-    if RequestState::of(exchange.request).is_none() && Remembered::of(exchange.request).is_some() {
+    if RequestState::of(exchange.request).is_none()
+        && crate::request_state::Remembered::of(exchange.request).is_some()
+    {
         RequestState::begin(exchange.request);
     }
     if let Some(state) = RequestState::of(exchange.request)

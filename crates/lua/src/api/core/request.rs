@@ -12,7 +12,7 @@ use crate::api::args::{self, Complete};
 use crate::api::control::{EXITING, Leaving, leave};
 use crate::api::header::{ONCE, WITH_HEAD, append, assign, values_of, written_name};
 use crate::api::properties::{choose_status, is_head_sent, status_of};
-use crate::api::request::{EDITING, ENTRIES_MAX, METHODS, REQUEST, SHARED_HEAD, edit};
+use crate::api::request::{Before, EDITING, ENTRIES_MAX, METHODS, REQUEST, SHARED_HEAD, edit};
 use crate::api::variables;
 use crate::current::{Args, End, Scene, objection};
 
@@ -196,12 +196,12 @@ pub(super) fn set_req_header(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let name = args::escape_header_name(call.text(0));
     let values: Vec<Vec<u8>> =
         call.texts_behind(0).iter().map(|value| args::escape_header_value(value)).collect();
-    let replaces = call.number(0) != 0.0;
+    let before = if call.number(0) != 0.0 { Before::Replaced } else { Before::Kept };
     with(call, reply, |current, reply| {
         if !EDITING.has(current.phase) {
             return BAD_CONTEXT;
         }
-        match current.scene(|scene| edit(scene, &name, &values, replaces)) {
+        match current.scene(|scene| edit(scene, &name, &values, before)) {
             None => NO_REQUEST,
             Some(Ok(())) => OK,
             Some(Err(SharedHead)) => failed(reply, SHARED_HEAD),

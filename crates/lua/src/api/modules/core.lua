@@ -302,7 +302,7 @@ local own = {
 }
 
 -- Those whose functions are the server's own anyway.
-for name in ("base64 coroutine exit hash ndk param phase regex shdict socket uri var worker"):gmatch("%a+") do
+for name in ("base64 coroutine exit hash ndk param phase regex shdict socket uri var worker"):gmatch("%w+") do
     own["resty.core." .. name] = { version = VERSION }
 end
 
