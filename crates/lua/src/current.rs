@@ -482,6 +482,17 @@ pub(crate) fn scene<R>(
     }
 }
 
+/// The same for functions that are nothing without a request, as upstream says it of timers.
+///
+/// # Errors
+/// "API disabled in the current context", and those of [`allow`].
+pub(crate) fn allow_request(call: &mut Call<'_>, allowed: Phases) -> Result<LuaPhase, Raise> {
+    if current(call, |current| current.phase)? == LuaPhase::Timer {
+        return Err(call.raise("API disabled in the current context"));
+    }
+    allow(call, allowed)
+}
+
 /// Refuses phases that are not in `allowed`.
 ///
 /// # Errors

@@ -63,6 +63,8 @@ pub struct Call<'vm> {
     /// The arguments, from slot 1 on.
     pub stack: Stack<'vm>,
     arguments: i32,
+    /// How many calls above this one the place is that errors name.
+    level: i32,
 }
 
 impl Call<'_> {
@@ -85,12 +87,18 @@ impl Call<'_> {
         Some(work(context))
     }
 
+    /// Errors name the place where the function was called that has called this one, which is Lua of the
+    /// server's own.
+    pub fn speak_for_caller(&mut self) {
+        self.level = 2;
+    }
+
     /// An error with this text, behind the place where this function was called.
     pub fn raise(&mut self, text: impl Push) -> Raise {
         self.stack.reserve(2);
         let state = self.stack.state();
         // SAFETY: room; in mode Host no error is raised.
-        unsafe { ffi::luaL_where(state, 1) };
+        unsafe { ffi::luaL_where(state, self.level) };
         self.stack.push(text);
         // SAFETY: two texts are there.
         unsafe { ffi::lua_concat(state, 2) };
@@ -201,7 +209,7 @@ unsafe fn run(state: *mut State, function: impl HostFunction) -> Exit {
 #[inline]
 fn call(stack: Stack<'_>, function: impl HostFunction) -> Exit {
     let (state, host, arguments) = (stack.state(), stack.host(), stack.len());
-    let mut call = Call { stack, arguments };
+    let mut call = Call { stack, arguments, level: 1 };
     let answer = catch_unwind(AssertUnwindSafe(|| {
         let answer = function(&mut call);
         // SAFETY: the thread that this was called by. The function may have put another stack into its call.

@@ -47,7 +47,9 @@ impl Fault {
         Self { kind, text: text.into(), traceback: Vec::new() }
     }
 
-    pub(crate) fn with_traceback(mut self, traceback: Vec<u8>) -> Self {
+    /// The same with another traceback.
+    #[must_use]
+    pub fn with_traceback(mut self, traceback: Vec<u8>) -> Self {
         self.traceback = traceback;
         self
     }

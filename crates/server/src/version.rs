@@ -20,7 +20,7 @@ pub fn version() -> String {
 
 /// What `-V` says of TLS: what is built in behaves as this version of OpenSSL, and test suites look for it.
 #[cfg(feature = "tls")]
-const TLS: &str = "built with OpenSSL 3.0.0\nTLS SNI support enabled\n";
+const TLS: &str = "built with OpenSSL 3.0.2\nTLS SNI support enabled\n";
 #[cfg(not(feature = "tls"))]
 const TLS: &str = "";
 

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crate::ciphers::{CipherError, CipherList};
-use crate::engine::{Plan, Preference, Tickets, Versions};
+use crate::engine::{Asking, Plan, Preference, Tickets, Versions};
 use crate::level::{Level, Version};
 use crate::reason::{Library, Reason};
 
@@ -85,9 +85,8 @@ const OPTIONS: [(&str, Meaning); 20] = [
 ];
 
 /// Commands that would change who is trusted or what is sent, which nothing here can do.
-const NOT_HERE: [&str; 12] = [
+const NOT_HERE: [&str; 11] = [
     "ClientSignatureAlgorithms",
-    "VerifyMode",
     "ServerInfoFile",
     "ChainCAPath",
     "ChainCAFile",
@@ -99,6 +98,20 @@ const NOT_HERE: [&str; 12] = [
     "ClientCAPath",
     "RecordPadding",
 ];
+
+/// What a mode of checks comes to; nothing where it means nothing. Where peers are checked anyway, that they
+/// are says nothing new; all else would have handshakes fail, which go on here and are judged behind.
+fn verify_mode<P>(plan: &Plan<P>, value: &str) -> Option<Result<Applied, CommandError>> {
+    const MODES: [&str; 6] =
+        ["Peer", "Request", "Require", "Once", "RequestPostHandshake", "RequirePostHandshake"];
+    let is_one = |mode: &str| MODES.iter().any(|known| known.eq_ignore_ascii_case(mode.trim()));
+    if !value.split(',').all(is_one) {
+        return None;
+    }
+    let asks = |mode: &str| ["peer", "request", "once"].contains(&&*mode.trim().to_ascii_lowercase());
+    let is_so = plan.verification.asking == Asking::On && value.split(',').all(asks);
+    Some(if is_so { Ok(Applied::WithoutEffect(ALWAYS_DONE)) } else { Err(CommandError::NotHere(NOT_SERVED)) })
+}
 
 /// Applies a command, whose name may be in any case.
 ///
@@ -131,6 +144,7 @@ pub fn apply<P>(plan: &mut Plan<P>, name: &str, value: &str) -> Result<Applied, 
         "certificate" => return Ok(Applied::Certificate),
         "privatekey" => return Ok(Applied::PrivateKey),
         "dhparameters" => return Ok(Applied::WithoutEffect(NOT_SERVED)),
+        "verifymode" => return verify_mode(plan, value).ok_or_else(refused)?,
         _ if NOT_HERE.iter().any(|known| known.eq_ignore_ascii_case(name)) => {
             return Err(CommandError::NotHere(NOT_SERVED));
         }
@@ -309,6 +323,13 @@ mod tests {
         assert_eq!(apply(&mut plan(), "Certificate", "a.pem"), Ok(Applied::Certificate));
         assert_eq!(apply(&mut plan(), "PrivateKey", "a.key"), Ok(Applied::PrivateKey));
         assert_eq!(apply(&mut plan(), "VerifyMode", "Peer"), Err(CommandError::NotHere(NOT_SERVED)));
+        let mut checked = plan();
+        checked.verification.asking = Asking::On;
+        let said = apply(&mut checked, "VerifyMode", "Peer");
+        assert_eq!(said, Ok(Applied::WithoutEffect(ALWAYS_DONE)));
+        let said = apply(&mut checked, "VerifyMode", "Peer,Require");
+        assert_eq!(said, Err(CommandError::NotHere(NOT_SERVED)));
+        assert!(matches!(apply(&mut checked, "VerifyMode", "Some"), Err(CommandError::Refused(_))));
     }
 
     #[test]

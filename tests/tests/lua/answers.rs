@@ -169,3 +169,48 @@ fn until(stream: &mut std::net::TcpStream, end: &str) -> String {
     }
     String::from_utf8_lossy(&text).into_owned()
 }
+
+/// Errors name the user's own line, also of functions that are Lua of the server's, and an error that came
+/// through threads of `coroutine.wrap` is told with the stack of each.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn errors_name_the_place_in_the_users_code() {
+    let server = server(
+        "",
+        "location = /file {
+             content_by_lua_block {
+                 local ok, err = pcall(function()
+                     ngx.req.set_body_file()
+                 end)
+                 ngx.print(ok, ' ', string.match(err, ':(%d+): expecting'))
+             }
+         }
+         location = /self {
+             content_by_lua_block {
+                 local ok, err = pcall(ngx.socket.tcp().receiveuntil, 32, 'ab')
+                 ngx.print(err)
+             }
+         }
+         location = /dfa { content_by_lua_block { ngx.print(ngx.re.match('\u{4f60}', '.', 'Ud')[0]) } }
+         location = /wrap {
+             content_by_lua_block {
+                 local inner = coroutine.wrap(function() error('inmost') end)
+                 local outer = coroutine.wrap(function() inner() end)
+                 outer()
+             }
+         }",
+    );
+    check(
+        &server,
+        &[
+            ("/file", 200, "false 3"),
+            ("/self", 200, "bad argument #1 to 'receiveuntil' (table expected, got number)"),
+            ("/dfa", 200, "\u{4f60}"),
+            ("/wrap", 500, ""),
+        ],
+    );
+    let log = server.error_log();
+    for line in ["inmost", "coroutine 0:", "coroutine 1:", "coroutine 2:"] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+}

@@ -25,6 +25,7 @@ enum Refusal {
 
 /// (table, raw): has the table stand for the body.
 fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    call.speak_for_caller();
     allow(call, ANSWERING)?;
     if call.stack.is_true(2) {
         return begin_raw(call);

@@ -1,9 +1,9 @@
-local mark, find_status, may_wait = ngx._mark, ngx._thread_status, ngx._may_wait
-ngx._mark, ngx._thread_status, ngx._may_wait = nil, nil, nil
+local mark, find_status, may_wait, note = ngx._mark, ngx._thread_status, ngx._may_wait, ngx._note_wrapped
+ngx._mark, ngx._thread_status, ngx._may_wait, ngx._note_wrapped = nil, nil, nil, nil
 
 local coroutine, error, type = coroutine, error, type
 local create, resume, status, yield = coroutine.create, coroutine.resume, coroutine.status, coroutine.yield
-local running = coroutine.running
+local running, traceback = coroutine.running, debug.traceback
 
 -- Threads that wait for the server, or for one below them that does.
 local waiting = setmetatable({}, { __mode = "k" })
@@ -48,8 +48,12 @@ function pass(thread, ok, ...)
     return ok, ...
 end
 
-local function unwrap(ok, ...)
+-- Where an error was raised is told of each thread that it goes through.
+local function unwrap(thread, ok, ...)
     if not ok then
+        if type((...)) == "string" then
+            note((...), traceback(thread))
+        end
         error((...), 0)
     end
     return ...
@@ -82,7 +86,7 @@ function coroutine.wrap(f)
         if now ~= "suspended" then
             error("cannot resume " .. now .. " coroutine", 2)
         end
-        return unwrap(pass(thread, resume(thread, ...)))
+        return unwrap(thread, pass(thread, resume(thread, ...)))
     end
 end
 

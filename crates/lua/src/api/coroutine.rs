@@ -20,12 +20,21 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             Ok(Returns::Values(1))
         });
     });
+    install.table("", |stack| put(stack, "_note_wrapped", note_wrapped));
     install.table("thread", |stack| {
         put(stack, "spawn", spawn);
         put(stack, "wait", wait);
         put(stack, "kill", kill);
     });
     install.run(include_str!("coroutine.lua"), c"=coroutine")
+}
+
+/// (text, traceback): an error has left a thread of `coroutine.wrap`.
+fn note_wrapped(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let (text, traceback) = (call.text(1)?.to_vec(), call.text(2)?.to_vec());
+    // Where nothing of the server runs, nothing says it.
+    call.with_context::<Run, _>(|current| current.vm.wrapped.note(&text, &traceback));
+    Ok(Returns::Values(0))
 }
 
 /// What is not "suspended" or the like, but what a light thread is.

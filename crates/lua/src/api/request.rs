@@ -3,12 +3,14 @@
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Rewritten, SharedHead};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
-use clearway_message::Method;
+use clearway_message::{Method, Version};
 
 use super::args;
 use super::control::check_abortable;
 use super::room::{Install, put};
-use crate::current::{HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, current, pause, scene};
+use crate::current::{
+    HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, allow_request, current, pause, scene,
+};
 
 /// Where there is a request.
 pub(super) const REQUEST: Phases = Phases::but(&[
@@ -83,6 +85,7 @@ pub(super) fn limit(call: &mut Call<'_>, argument: i32) -> Result<usize, Raise> 
 }
 
 fn headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    call.speak_for_caller();
     allow(call, REQUEST)?;
     let max = limit(call, 1)?;
     let is_raw = call.arguments() > 1 && call.stack.is_true(2);
@@ -188,6 +191,10 @@ pub(super) fn edit(
     before: Before,
 ) -> Result<(), SharedHead> {
     let Scene::Handler(exchange) = scene else { return Err(SharedHead) };
+    // A request without header lines keeps to that.
+    if exchange.request.version() < Version::HTTP_10 {
+        return Ok(());
+    }
     let Some((first, others)) = values.split_first() else { return exchange.request.remove_header(name) };
     match before {
         Before::Replaced => exchange.request.set_header(name, first)?,
@@ -209,7 +216,7 @@ fn set_method(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return Err(call.raise(&*format!("only one argument expected but got {count}")));
     }
     let number = call.number(1)? as i32;
-    allow(call, Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]))?;
+    allow_request(call, Phases::but(&[LuaPhase::Init, LuaPhase::InitWorker, LuaPhase::ExitWorker]))?;
     let Some((method, _)) = METHODS.iter().find(|(_, its)| *its == number) else {
         return Err(call.raise(&*format!("unsupported HTTP method: {number}")));
     };

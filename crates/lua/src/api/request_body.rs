@@ -6,7 +6,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use super::output::ANSWERING;
 use super::request::{CHANGING, finish_args, limit};
 use super::room::{Install, put};
-use crate::current::{BodyWork, LuaPhase, Pause, Phases, Scene, allow, pause, scene};
+use crate::current::{BodyWork, LuaPhase, Pause, Phases, Scene, allow, allow_request, pause, scene};
 use crate::request_state::RequestState;
 
 /// Where a body may be looked at.
@@ -44,7 +44,7 @@ fn read_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn discard_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    allow(call, ANSWERING)?;
+    allow_request(call, ANSWERING)?;
     let discarded = scene(call, |scene| match scene {
         Scene::Handler(exchange) => exchange.discard_body().is_ok(),
         Scene::Head(_) | Scene::Body(_) => true,
@@ -198,6 +198,7 @@ fn finish_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// (path [, whether it is removed afterwards]) → `nil`, or what is wrong: the chunk of `ngx.req` raises it.
 fn set_body_file(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    call.speak_for_caller();
     let count = call.arguments();
     if !(1..=2).contains(&count) {
         return Err(call.raise(&*format!("expecting 1 or 2 arguments but seen {count}")));
@@ -207,7 +208,7 @@ fn set_body_file(call: &mut Call<'_>) -> Result<Returns, Raise> {
         true => Afterwards::Removed,
         false => Afterwards::Kept,
     };
-    allow(call, ANSWERING)?;
+    allow_request(call, ANSWERING)?;
     let state = scene(call, |scene| match scene {
         Scene::Handler(exchange) if exchange.body.is_dropped() => {
             Err("request body already discarded asynchronously")

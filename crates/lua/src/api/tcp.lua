@@ -8,7 +8,7 @@ local select = select
 methods.__index = methods
 
 -- In a socket: 1 is its number, 2 its owner, 3 the key of its pool, 4 to 6 are its timeouts, 7 where it comes
--- from.
+-- from, and 11 its port there.
 
 local function is_timeout(ms)
     return type(ms) == "number" and ms >= 0 and ms <= 2147483647
@@ -88,11 +88,21 @@ function methods.bind(self, ip, ...)
     if not is_address(ip) then
         return nil, "bad address"
     end
-    self[7] = ip
+    local port = select(1, ...)
+    if port ~= nil then
+        port = tonumber(port)
+        if not port or port < 0 or port > 65535 then
+            return nil, "bad port"
+        end
+    end
+    self[7], self[11] = ip, port
     return 1
 end
 
 function methods.receiveuntil(self, pattern, options, ...)
+    if type(self) ~= "table" then
+        error("bad argument #1 to 'receiveuntil' (table expected, got " .. type(self) .. ")", 2)
+    end
     if pattern == nil or select("#", ...) > 0 then
         error("expecting 2 or 3 arguments (including the object), but got "
             .. (pattern == nil and 1 or 3 + select("#", ...)), 2)

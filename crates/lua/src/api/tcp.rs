@@ -185,7 +185,7 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Wanted { target, key, shown, said, .. } = wanted;
     let local = local_address(call);
     if let Some(local) = local {
-        log(call, Level::Debug, format_args!("lua tcp socket bind ip: {local}"))?;
+        log(call, Level::Debug, format_args!("lua tcp socket bind ip: {}", local.ip()))?;
     }
     let room = current(call, |current| current.vm.pools.room(&key, home, timeouts.connect_ms))?;
     let (ticket, queued) = match room {
@@ -213,15 +213,16 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
     pause(call, Pause::Operation(Operation::new(connect(work))))
 }
 
-/// Where the socket is to come from (`bind`).
-pub(super) fn local_address(call: &mut Call<'_>) -> Option<IpAddr> {
+/// Where the socket is to come from (`bind`); port 0: from any.
+pub(super) fn local_address(call: &mut Call<'_>) -> Option<SocketAddr> {
+    let port = field(call, 11).map_or(0, |port| port as u16);
     call.stack.raw_item(1, 7);
-    let address = match call.stack.get(-1) {
+    let address: Option<IpAddr> = match call.stack.get(-1) {
         Value::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         _ => None,
     };
     call.stack.pop(1);
-    address
+    address.map(|ip| SocketAddr::new(ip, port))
 }
 
 fn log_taken(call: &mut Call<'_>) -> Result<(), Raise> {
@@ -503,6 +504,7 @@ fn receive_any(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// (socket, pattern, inclusive, size): data, error, what has come, whether it is the last piece.
 fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    call.speak_for_caller();
     allow(call, YIELDABLE)?;
     let tcp = match connected(call, "receive")? {
         Ok(tcp) => tcp,

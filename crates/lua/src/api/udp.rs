@@ -1,5 +1,6 @@
 //! `ngx.socket.udp`: datagrams to one peer, as tables with methods.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use clearway_base::log::Level;
@@ -151,7 +152,12 @@ fn send_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     let data = data_of(call)?;
     match begin(call, "send")? {
-        Ok(udp) => pause(call, Pause::Operation(Operation::new(send(udp, data)))),
+        Ok(udp) => {
+            let fd = udp.state.enter().socket.as_ref().map_or(-1, |socket| socket.as_fd().as_raw_fd());
+            // A datagram goes as a whole, or not at all.
+            log(call, Level::Debug, format_args!("send: fd:{fd} {len} of {len}", len = data.len()))?;
+            pause(call, Pause::Operation(Operation::new(send(udp, data))))
+        }
         Err(returns) => Ok(returns),
     }
 }

@@ -392,6 +392,25 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         sa_restart
     ),
     Spec {
+        name: "lua_load_resty_core",
+        contexts: context::HTTP,
+        args: Args::FLAG,
+        syntax: "lua_load_resty_core on | off",
+        default: "",
+        doc: "Warns and does nothing, as upstream: what it once left out is always there.",
+        example: "
+            lua_load_resty_core on;",
+        see: &["lua_package_path"],
+        handler: |scope, directive| {
+            directive.flag(0)?;
+            scope.warn(directive.error(
+                "lua_load_resty_core is deprecated (the lua-resty-core library is required since \
+                 ngx_lua v0.10.16)",
+            ));
+            Ok(())
+        },
+    },
+    Spec {
         name: "lua_malloc_trim",
         contexts: context::HTTP,
         args: Args::TAKE1,

@@ -542,6 +542,7 @@ impl Schedule {
         if interpreter.recover(&fault) == Recovery::GivenUp {
             ground.log(Level::Alert, format_args!("{}", Recovery::FULL));
         }
+        let fault = interpreter.state.wrapped.put(fault);
         if Some(number) == self.entry || interpreter.vm.is_poisoned() {
             return Some(Ended::Failed(Failure::Run(fault)));
         }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
@@ -64,7 +64,7 @@ pub(crate) async fn set_peer(
     home: LoopRef,
     target: Target,
     servers: AskedServers,
-    local: Option<IpAddr>,
+    local: Option<SocketAddr>,
 ) -> Answers {
     let busy = Busy(Arc::clone(&udp));
     let remote = match operations::find(home, &target, &servers).await {
@@ -82,11 +82,11 @@ pub(crate) async fn set_peer(
     }
 }
 
-fn open(home: LoopRef, remote: &Remote, local: Option<IpAddr>) -> io::Result<Datagrams> {
+fn open(home: LoopRef, remote: &Remote, local: Option<SocketAddr>) -> io::Result<Datagrams> {
     use std::os::fd::AsFd;
     let fd = outgoing::open(remote, Carries::Datagrams)?;
     if let (Some(local), Remote::Inet(_)) = (local, remote) {
-        outgoing::bind(fd.as_fd(), SocketAddr::new(local, 0))?;
+        outgoing::bind(fd.as_fd(), local)?;
     }
     outgoing::connect(fd.as_fd(), remote)?;
     Ok(Datagrams::new(home, fd))

@@ -44,7 +44,7 @@ pub(crate) struct Connecting {
     /// For another connection of the key, where there are too many.
     pub(crate) queued: Option<Queued>,
     /// Where it comes from.
-    pub(crate) local: Option<IpAddr>,
+    pub(crate) local: Option<SocketAddr>,
     /// The server in lines of the log.
     pub(crate) shown: String,
     /// The server as it was said.
@@ -170,7 +170,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
     let Some(connector) = connector() else { return failed(None, "no connector".to_owned()) };
     let limit = Limit::new(work.home, timeout_ms);
     let local = work.local.filter(|_| matches!(remote, Remote::Inet(_)));
-    let local = local.map(|ip| Local { address: SocketAddr::new(ip, 0), owner: AddressOwner::Here });
+    let local = local.map(|address| Local { address, owner: AddressOwner::Here });
     let options = ConnectOptions { local, ..ConnectOptions::default() };
     let connecting = connector.connect(work.home, &remote, &options, &Discard);
     match within(&limit, connecting).await {

@@ -42,6 +42,8 @@ impl Flags {
     /// # Errors
     /// The first letter that there is not.
     pub(crate) fn parse(letters: &[u8]) -> Result<Self, u8> {
+        // The matcher without groups knows no machine code, and nothing that is not UTF-8.
+        let is_dfa = letters.contains(&b'd');
         let mut flags =
             Self { options: Options::default(), how: How::Perl, jit: Jit::Off, memory: Remember::Not };
         for &letter in letters {
@@ -54,6 +56,7 @@ impl Flags {
                     b'm' => Options::MULTILINE,
                     b's' => Options::DOTALL,
                     b'u' => Options::UTF,
+                    b'U' if is_dfa => Options::UTF,
                     b'U' => Options::UTF_UNCHECKED,
                     b'x' => Options::EXTENDED,
                     b'd' | b'j' | b'o' => Options::default(),
@@ -66,7 +69,6 @@ impl Flags {
                 _ => {}
             }
         }
-        // The matcher without groups knows no machine code, and nothing that is not UTF-8.
         if flags.how == How::Dfa {
             flags.jit = Jit::Off;
         }

@@ -19,6 +19,21 @@ pub(crate) static LUA_CONF: ConfKey<LuaConf> = ConfKey::new(Level::Location);
 /// Of all of `http`.
 pub(crate) static LUA_MAIN: ConfKey<LuaMain> = ConfKey::new(Level::Main);
 
+/// The default of `lua_time_slice`: with the build flag `CLEARWAY_LUA_TIME_SLICE_MS=N`, all code gives others
+/// their turn after N milliseconds.
+const TIME_SLICE: Option<Duration> = slice_of(option_env!("CLEARWAY_LUA_TIME_SLICE_MS"));
+
+const fn slice_of(text: Option<&str>) -> Option<Duration> {
+    let Some(text) = text else { return None };
+    let (digits, mut ms, mut i) = (text.as_bytes(), 0, 0);
+    while i < digits.len() {
+        assert!(digits[i].is_ascii_digit(), "CLEARWAY_LUA_TIME_SLICE_MS is a number");
+        ms = ms * 10 + (digits[i] - b'0') as u64;
+        i += 1;
+    }
+    if ms == 0 { None } else { Some(Duration::from_millis(ms)) }
+}
+
 settings! {
     pub(crate) struct LuaConf {
         pub(crate) server_rewrite: Setting<Option<Arc<Code>>>,
@@ -37,7 +52,7 @@ settings! {
         pub(crate) check_client_abort: Setting<bool> = false,
         pub(crate) transform_underscores: Setting<bool> = true,
         pub(crate) max_run_time: Setting<Option<Duration>>,
-        pub(crate) time_slice: Setting<Option<Duration>>,
+        pub(crate) time_slice: Setting<Option<Duration>> = TIME_SLICE,
         pub(crate) use_default_type: Setting<bool> = true,
         pub(crate) precontent_no_postpone: Setting<bool> = false,
         pub(crate) malloc_trim: Setting<u64> = 0_u64,

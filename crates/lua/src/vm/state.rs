@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use clearway_base::log::Sink;
 use clearway_http::{NamedVariable, Snapshot};
 use clearway_log::UtcOffset;
+use clearway_luajit::Fault;
 use clearway_luajit::exports::{self, Stored};
 use clearway_os::clock::unix_ms;
 use clearway_runtime::LoopRef;
@@ -45,6 +46,8 @@ pub struct VmState {
     pub sink: Option<Arc<dyn Sink>>,
     /// Connections that its loop has put aside, once it belongs to one.
     pub(crate) pools: Arc<LoopPools>,
+    /// The last error that left threads of `coroutine.wrap`.
+    pub(crate) wrapped: Wrapped,
     /// Who has sockets.
     pub(crate) owners: Owners,
     /// Threads that wait for semaphores.
@@ -112,4 +115,46 @@ impl exports::Dictionary for ForC {
 /// A dictionary, in an `Arc` of one VM's own, so that loops do not count those who use it in the same word.
 pub(crate) struct Dictionary {
     pub(crate) zone: Arc<Zone>,
+}
+
+/// How many tracebacks of one error are kept.
+const TRACEBACKS_MAX: usize = 20;
+
+/// An error on its way through threads of `coroutine.wrap`, and the tracebacks of those, innermost first.
+#[derive(Default)]
+pub(crate) struct Wrapped {
+    text: Vec<u8>,
+    tracebacks: Vec<Vec<u8>>,
+}
+
+impl Wrapped {
+    /// It has left a thread.
+    pub(crate) fn note(&mut self, text: &[u8], traceback: &[u8]) {
+        if self.text != text {
+            self.tracebacks.clear();
+            self.text = text.to_vec();
+        }
+        if self.tracebacks.len() < TRACEBACKS_MAX {
+            let traceback = traceback.strip_prefix(b"stack traceback:").unwrap_or(traceback);
+            self.tracebacks.push(traceback.to_vec());
+        }
+    }
+
+    /// The fault with the tracebacks of the threads that it has come through before its own.
+    pub(crate) fn put(&mut self, fault: Fault) -> Fault {
+        let Self { text, tracebacks } = std::mem::take(self);
+        if tracebacks.is_empty() || text != fault.text() {
+            return fault;
+        }
+        let own = fault.traceback();
+        let own = own.strip_prefix(b"stack traceback:").unwrap_or(own).to_vec();
+        let mut all = Vec::new();
+        for (number, traceback) in tracebacks.iter().chain([&own]).enumerate() {
+            if number > 0 {
+                all.extend_from_slice(format!("\ncoroutine {number}:").as_bytes());
+            }
+            all.extend_from_slice(traceback);
+        }
+        fault.with_traceback(all)
+    }
 }

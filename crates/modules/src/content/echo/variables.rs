@@ -63,9 +63,15 @@ pub(super) static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
         name: "echo_client_request_headers",
         kind: VariableKind::Exact,
-        doc: "The head of the client's request: its first line, all header lines, and an empty line.",
+        doc: "The head of the client's request as it came: its first line, all header lines, and an empty line.",
         eval: |view, _, out| {
             let Some(line) = view.request.request_line() else { return Presence::NotFound };
+            // As it came, with lines that are skipped.
+            let head = view.request.raw_head();
+            if let Some(begin) = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) {
+                out.extend_from_slice(&head[begin..]);
+                return Presence::Found;
+            }
             out.extend_from_slice(line);
             out.extend_from_slice(b"\r\n");
             for line in view.request.headers() {
