@@ -63,7 +63,7 @@ pub(super) static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
         name: "echo_client_request_headers",
         kind: VariableKind::Exact,
-        doc: "The head of the client's request as it came: its first line, all header lines, and an empty line.",
+        doc: "The head of the client's request as it came: first line, all header lines, and an empty line.",
         eval: |view, _, out| {
             let Some(line) = view.request.request_line() else { return Presence::NotFound };
             // As it came, with lines that are skipped.
