@@ -4,21 +4,19 @@
 #![expect(unsafe_code, reason = "libraries of others, and their entry")]
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use clearway_os::library::Library;
+pub use clearway_os::library::Visibility;
 
 use crate::resty_ffi;
 
 /// Runtimes of the process.
 pub const RUNTIMES_MAX: usize = 1024;
 
-const RTLD_NOW: c_int = 2;
-const RTLD_GLOBAL: c_int = 0x100;
-
 unsafe extern "C" {
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dlerror() -> *const c_char;
     fn strdup(text: *const c_char) -> *mut c_char;
     fn free(at: *mut c_void);
 }
@@ -36,15 +34,6 @@ pub struct Wanted {
     pub visibility: Visibility,
     /// Tasks that may wait.
     pub max_queue: c_int,
-}
-
-/// Which code sees what a library has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visibility {
-    /// Its own.
-    Local,
-    /// That of libraries that are loaded later, too: interpreters want it for their modules.
-    Global,
 }
 
 /// Why there is no runtime.
@@ -78,11 +67,7 @@ pub fn begin(wanted: &Wanted) -> Result<usize, Failed> {
         return Ok(queue);
     }
     let library = open(&wanted.library, wanted.visibility)?;
-    // SAFETY: a library that was loaded and stays; a name that ends with a zero byte.
-    let entry = unsafe { dlsym(library, c"libffi_init".as_ptr()) };
-    if entry.is_null() {
-        return Err(Failed::Library(error()));
-    }
+    let entry = library.find(c"libffi_init").map_err(|error| Failed::Library(error.into_bytes()))?;
     let queue = resty_ffi::ngx_http_lua_ffi_create_task_queue(wanted.max_queue);
     if queue.is_null() {
         return Err(Failed::Library(b"too many runtimes of plugins".to_vec()));
@@ -91,7 +76,8 @@ pub fn begin(wanted: &Wanted) -> Result<usize, Failed> {
     // SAFETY: the entry of a plugin takes a text that it may change, or null, and a queue. The text is
     // malloc's and is freed here when the entry has returned.
     let code = unsafe {
-        let entry: unsafe extern "C" fn(*mut c_char, *mut c_void) -> c_int = std::mem::transmute(entry);
+        let entry: unsafe extern "C" fn(*mut c_char, *mut c_void) -> c_int =
+            std::mem::transmute::<NonNull<c_void>, _>(entry);
         let text = configuration.map_or(std::ptr::null_mut(), |text| strdup(text.as_ptr()));
         let code = entry(text, queue);
         free(text.cast());
@@ -111,7 +97,7 @@ pub fn begin(wanted: &Wanted) -> Result<usize, Failed> {
 }
 
 /// Loads a library by its name or its path, as LuaJIT does: `x` is `libx.so`.
-fn open(name: &[u8], visibility: Visibility) -> Result<*mut c_void, Failed> {
+fn open(name: &[u8], visibility: Visibility) -> Result<Library, Failed> {
     let mut path = name.to_vec();
     if !path.contains(&b'/') {
         if !path.contains(&b'.') {
@@ -122,17 +108,5 @@ fn open(name: &[u8], visibility: Visibility) -> Result<*mut c_void, Failed> {
         }
     }
     let path = CString::new(path).unwrap_or_default();
-    let flags = RTLD_NOW | if visibility == Visibility::Global { RTLD_GLOBAL } else { 0 };
-    // SAFETY: a name that ends with a zero byte. What the library does as it is loaded is its own.
-    let library = unsafe { dlopen(path.as_ptr(), flags) };
-    if library.is_null() { Err(Failed::Library(error())) } else { Ok(library) }
-}
-
-/// What the linker says of the last call of this thread.
-fn error() -> Vec<u8> {
-    // SAFETY: a text of the linker's until its next call, or null.
-    unsafe {
-        let text = dlerror();
-        if text.is_null() { Vec::new() } else { CStr::from_ptr(text).to_bytes().to_vec() }
-    }
+    Library::open(&path, visibility).map_err(|error| Failed::Library(error.into_bytes()))
 }

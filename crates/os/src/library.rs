@@ -15,15 +15,28 @@ unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
+/// Which code sees the symbols of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Its own.
+    Local,
+    /// That of libraries that are loaded later, too: interpreters want it for their modules.
+    Global,
+}
+
 impl Library {
-    /// Loads `path`, with all of its symbols found at once and none of them given to others. **Blocks.**
+    /// Loads `path`, with all of its symbols found at once. **Blocks.**
     ///
     /// # Errors
     /// What dlerror(3) says.
-    pub fn open(path: &CStr) -> Result<Self, String> {
+    pub fn open(path: &CStr, visibility: Visibility) -> Result<Self, String> {
+        let shared = match visibility {
+            Visibility::Local => libc::RTLD_LOCAL,
+            Visibility::Global => libc::RTLD_GLOBAL,
+        };
         // SAFETY: the path is a text that ends in a zero byte. The library's own initialisation is code that
         // the configuration has asked for.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | shared) };
         NonNull::new(handle).map(Self).ok_or_else(failure)
     }
 
@@ -55,9 +68,11 @@ mod tests {
 
     #[test]
     fn what_is_there_is_found() {
-        let library = Library::open(c"libc.so.6").expect("it is loaded already");
+        let library = Library::open(c"libc.so.6", Visibility::Local).expect("it is loaded already");
         assert!(library.find(c"malloc").is_ok());
         assert!(library.find(c"no_such_function_at_all").unwrap_err().contains("no_such_function"));
-        assert!(Library::open(c"/nonexistent.so").unwrap_err().contains("/nonexistent.so"));
+        assert!(
+            Library::open(c"/nonexistent.so", Visibility::Global).unwrap_err().contains("/nonexistent.so")
+        );
     }
 }

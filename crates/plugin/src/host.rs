@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_os::library::Library;
+use clearway_os::library::{Library, Visibility};
 
 use crate::board::{Board, CallId, Found, Refused};
 
@@ -67,7 +67,7 @@ pub(crate) fn start(
     config: &CString,
     seat: Box<dyn Seat>,
 ) -> Result<(), String> {
-    let symbol = Library::open(library)?.find(c"clearway_plugin_start")?;
+    let symbol = Library::open(library, Visibility::Local)?.find(c"clearway_plugin_start")?;
     // SAFETY: the header says that a library's function of this name is of this type.
     let begin: unsafe extern "C" fn(*const Host) -> c_int = unsafe { std::mem::transmute(symbol.as_ptr()) };
     let host: &'static Host = Box::leak(Box::new(Host {
