@@ -40,6 +40,7 @@ pub mod vm;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
 
+#[cfg(not(loom))]
 pub use api::modules::{Environment, ProcessType, run_in, say_environment};
 #[cfg(not(loom))]
 pub use api::say_configured;
@@ -52,4 +53,5 @@ pub use phases::{
 pub use phases::{LUA_HANDSHAKE, LUA_TLS, LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VERIFY};
 #[cfg(not(loom))]
 pub use socket::connect_with;
+#[cfg(not(loom))]
 pub use socket::pool::end_connections;
