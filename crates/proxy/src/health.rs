@@ -156,19 +156,20 @@ impl Watch {
         }
         let before = self.health.condition;
         self.health.note(checked, self.check.rhythm);
+        // What the log says is true already: requests that follow on its line meet the new condition.
         match (before, self.health.condition) {
             (Condition::Unhealthy, Condition::Healthy) => {
-                say(Level::Notice, "peer is healthy");
                 self.peer.recover(self.home.now_ms());
+                say(Level::Notice, "peer is healthy");
             }
             (Condition::Unknown, Condition::Healthy) => {
-                say(Level::Notice, "peer is healthy");
                 self.peer.get_well();
+                say(Level::Notice, "peer is healthy");
             }
             (Condition::Unknown, Condition::Unhealthy) => say(Level::Warn, "peer is unhealthy"),
             (Condition::Healthy, Condition::Unhealthy) => {
-                say(Level::Warn, "peer is unhealthy");
                 self.peer.fall_ill();
+                say(Level::Warn, "peer is unhealthy");
             }
             _ => {}
         }
