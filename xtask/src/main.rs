@@ -22,7 +22,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  tidy             house rules: layers, sizes, unsafe, leftovers (see CONTRIBUTING.md)
+  tidy [--figures] house rules: layers, sizes, unsafe, leftovers (see CONTRIBUTING.md); or what it counts
   ci               everything: formatting, lints, tidy, generated docs, test
   test             unit, integration and differential tests, the same with lent loops, loom models
   record [TEST …]  what the nginx named in NGINX_BIN answers, written to tests/recorded
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
     let outcome = match args.first().map(String::as_str) {
-        Some("tidy") => tidy::command(),
+        Some("tidy") => tidy::command(rest),
         Some("ci") => test::ci(),
         Some("test") => test::command(),
         Some("record") => record::command(rest),

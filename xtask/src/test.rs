@@ -28,7 +28,7 @@ const COMPARISONS_PER_PROCESSOR: usize = 3;
 
 pub(crate) fn ci() -> Outcome {
     Step::cargo("fmt --all --check").run()?;
-    tidy::command()?;
+    tidy::command(&[])?;
     for features in ["", "--features testing"] {
         Step::cargo(&format!("clippy --workspace --all-targets {features} -- -D warnings")).run()?;
     }

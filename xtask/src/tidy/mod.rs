@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from text to findings, so that its tests can hand it a bad sample.
 
+mod assertions;
 mod bools;
 mod circles;
 mod exceptions;
@@ -37,8 +38,17 @@ impl fmt::Display for Finding {
     }
 }
 
-pub(crate) fn command() -> Outcome {
+/// With `--figures` prints what is counted instead of what is wrong.
+pub(crate) fn command(args: &[String]) -> Outcome {
     let files = tracked_files()?;
+    match args {
+        [] => {}
+        [only] if only == "--figures" => {
+            eprintln!("{}", assertions::figures(&files).join("\n"));
+            return Ok(());
+        }
+        _ => return Err("usage: cargo xtask tidy [--figures]".to_owned()),
+    }
     let findings = check(&files);
     if findings.is_empty() {
         eprintln!("tidy: {} files, nothing found", files.len());
@@ -53,6 +63,7 @@ fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut out = Vec::new();
     let manifests: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")).cloned().collect();
     out.extend(layers::check(&manifests));
+    out.extend(assertions::check(files));
     out.extend(bools::check(files));
     out.extend(circles::check(files));
     out.extend(unsafety::check(files));
