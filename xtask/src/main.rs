@@ -12,6 +12,7 @@ mod fuzz;
 mod layout;
 mod miri;
 mod record;
+mod retry;
 mod run;
 mod stress;
 mod test;

@@ -74,6 +74,11 @@ impl Step {
         self
     }
 
+    /// The process itself, for a caller that reads what it prints, and how it is shown.
+    pub(crate) fn into_command(self) -> (Command, String) {
+        (self.command, self.shown)
+    }
+
     /// Runs it with this terminal; says what runs and how long it took.
     pub(crate) fn run(mut self) -> Outcome {
         eprintln!("+ {}", self.shown);

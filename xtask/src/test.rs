@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Outcome, Step, root, target_dir};
-use crate::{docs, tidy};
+use crate::{docs, retry, tidy};
 
 /// After how many polls a loop is lent in the two runs that do so.
 const CHAOS: [&str; 2] = ["1", "7"];
@@ -100,18 +100,18 @@ fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
     };
     step(&format!("build {packages}")).run()?;
     let binary: PathBuf = target.join("debug/clearway");
-    let run = |line: &str| step(line).env("CLEARWAY_BIN", &binary.to_string_lossy()).run();
+    let dress = |line: &str| step(line).env("CLEARWAY_BIN", &binary.to_string_lossy());
+    let run = |line: &str, harness: &str| retry::run(&dress, line, harness);
     match lend_every {
         // Where no loop runs, the build is the same one.
-        Some(_) => run(&format!("test --features testing {}", packages_with_loops()?))?,
-        None => run(&format!("test {packages} --exclude clearway-tests"))?,
+        Some(_) => run(&format!("test --features testing {}", packages_with_loops()?), "")?,
+        None => run(&format!("test {packages} --exclude clearway-tests"), "")?,
     }
-    let test = |selected: &str| run(&format!("test {packages} {selected}"));
+    let test = |selected: &str, harness: &str| run(&format!("test {packages} {selected}"), harness);
     let (comparing, others): (Vec<String>, Vec<String>) =
         of_the_binary()?.into_iter().partition(|name| name == COMPARING);
-    test(&selection(&others))?;
-    let threads = comparisons_at_a_time();
-    test(&format!("{} -- --test-threads={threads}", selection(&comparing)))
+    test(&selection(&others), "")?;
+    test(&selection(&comparing), &format!("--test-threads={}", comparisons_at_a_time()))
 }
 
 /// How many tests of [`COMPARING`] run at once.
