@@ -2,7 +2,7 @@
 //! its end.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -159,7 +159,33 @@ pub(crate) enum BodyForm {
 #[derive(Debug, Default)]
 pub(crate) struct KeptHead {
     pub(crate) bytes: Bytes,
-    pub(crate) lines: Vec<Header>,
+    pub(crate) lines: Lines,
+}
+
+/// The lines of a head.
+#[derive(Debug)]
+pub(crate) enum Lines {
+    /// They were read for this request.
+    Own(Vec<Header>),
+    /// A copy of an object has them.
+    Shared(Arc<[Header]>),
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::Own(Vec::new())
+    }
+}
+
+impl Deref for Lines {
+    type Target = [Header];
+
+    fn deref(&self) -> &[Header] {
+        match self {
+            Self::Own(lines) => lines,
+            Self::Shared(lines) => lines,
+        }
+    }
 }
 
 impl KeptHead {

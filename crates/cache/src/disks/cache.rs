@@ -107,7 +107,13 @@ impl Cache {
     /// Where an object's file is. Looks at the index alone.
     #[must_use]
     pub fn whereabouts(&self, digest: Digest) -> Whereabouts {
-        if let Some(Stored::File(file)) = self.index().get(digest).map(|object| object.stored) {
+        self.whereabouts_of(digest, self.index().get(digest))
+    }
+
+    /// The same with what the index has just said of the object.
+    #[must_use]
+    pub fn whereabouts_of(&self, digest: Digest, known: Option<Object>) -> Whereabouts {
+        if let Some(Stored::File(file)) = known.map(|object| object.stored) {
             match self.kept.disks.get(usize::from(file.disk)) {
                 Some(disk) if disk.is_out() => return Whereabouts::Out,
                 Some(_) => return Whereabouts::Disk(file.disk),

@@ -19,7 +19,7 @@ use clearway_os::process;
 
 use super::disk::{Disk, Root};
 use super::metrics::{COPIED, UNCOPIED};
-use super::object::{Found, Handle, Identity, Wanted};
+use super::object::{Found, Handle, Identity, Made, Wanted};
 use crate::key::{Digest, Key};
 use crate::seal::Soundness;
 
@@ -34,7 +34,7 @@ const DESCRIPTORS_PART: u64 = 8;
 /// Objects whose first request is remembered.
 const SEEN: usize = 8192;
 /// What a copy takes beside its contents and its key, bytes.
-const OVERHEAD_BYTES: usize = 512;
+const OVERHEAD_BYTES: usize = 1024;
 /// Places that are looked at for something to let go of, for each copy that is made.
 const SWEEP_PLACES: usize = 64;
 
@@ -48,6 +48,8 @@ struct Copied {
     opened: Option<Arc<Opened>>,
     disk: Arc<Disk>,
     data: Bytes,
+    head: Bytes,
+    made: Arc<Made>,
     body_start: usize,
     soundness: Soundness,
     /// Since it was last looked at to make room.
@@ -73,7 +75,9 @@ impl Copied {
     }
 
     fn bytes(&self) -> usize {
-        self.data.len() + self.key.text().len() + OVERHEAD_BYTES
+        let lines = self.head.iter().filter(|&&byte| byte == b'\n').count();
+        let of_head = self.head.len() + lines * Made::LINE_BYTES;
+        self.data.len() + self.key.text().len() + of_head + OVERHEAD_BYTES
     }
 }
 
@@ -124,11 +128,12 @@ impl Copies {
     /// The object that a cache has, if there is a copy of it: one fstat(2).
     pub(crate) fn find(&self, owner: u64, wanted: &Wanted) -> Option<Found> {
         let place = self.place_of(owner, wanted.digest)?;
-        let copied = self.places[place]
-            .load_full()
+        let there = self.places[place].load();
+        let copied = there
+            .as_ref()
             .filter(|copied| copied.is_of(owner, wanted.digest) && copied.key.text() == wanted.key.text())?;
         if !copied.is_current() {
-            self.let_go(place, &copied);
+            self.let_go(place, copied);
             return None;
         }
         if !copied.is_used.load(Ordering::Relaxed) {
@@ -139,9 +144,10 @@ impl Copies {
             path: Arc::clone(&copied.path),
             opened: if copied.is_whole() { None } else { copied.opened.clone().map(Handle::Kept) },
             data: copied.data.clone(),
-            head_start: crate::StoredHeader::head_start(&copied.key),
+            head: copied.head.clone(),
             body_start: copied.body_start,
             soundness: copied.soundness,
+            made: Some(Arc::clone(&copied.made)),
         })
     }
 
@@ -169,6 +175,8 @@ impl Copies {
             opened: Some(opened),
             disk: Arc::clone(disk),
             data: found.data.clone(),
+            head: found.head.clone(),
+            made: Arc::default(),
             body_start: found.body_start,
             soundness: found.soundness,
             is_used: AtomicBool::new(false),
@@ -176,6 +184,7 @@ impl Copies {
         if !self.make_room(copied.bytes()) {
             return;
         }
+        found.made = Some(Arc::clone(&copied.made));
         COPIED.increment();
         self.bytes.fetch_add(copied.bytes(), Ordering::Relaxed);
         let place = self.place_of(owner, digest).unwrap_or_else(|| self.choose_place(digest));
@@ -298,8 +307,26 @@ mod tests {
         assert!(matches!(found.opened, Some(Handle::Kept(_))), "its head and its file are kept");
         assert_eq!(body(&found), [7; 100_000]);
         let found = scratch.open(&small).unwrap();
-        assert_eq!((found.body().as_deref(), found.head()), (Some(&b"hello"[..]), HEAD.to_vec()));
+        assert_eq!((found.body().as_deref(), &found.head()[..]), (Some(&b"hello"[..]), HEAD));
         assert_eq!((found.identity, &found.path), (first.identity, &first.path));
+    }
+
+    #[test]
+    fn what_was_made_of_a_head_stays_as_long_as_the_copy() {
+        let scratch = Scratch::new("copies-made");
+        let key = key("/page");
+        scratch.store(&key, b"first").unwrap();
+        assert!(scratch.open(&key).unwrap().made().is_none(), "there is no copy yet");
+        warm(&scratch, &key);
+        let made = || scratch.open(&key).unwrap().made().expect("it is copied");
+        assert_eq!(made().get::<u32>(), None);
+        made().set(Arc::new(7_u32));
+        made().set(Arc::new(8_u32));
+        assert_eq!(made().get::<u32>().as_deref(), Some(&7));
+        assert_eq!(made().get::<u64>(), None, "it is of another type");
+        scratch.store(&key, b"second").unwrap();
+        warm(&scratch, &key);
+        assert_eq!(made().get::<u32>(), None, "it was another object's");
     }
 
     #[test]

@@ -32,5 +32,5 @@ pub use caches::Caches;
 pub use conf::{CacheConf, DiskConf, Pace, TempPlace};
 pub use disk::DiskError;
 pub use growing::Growing;
-pub use object::{Found, Handle, Identity, Miss, Wanted};
+pub use object::{Found, Handle, Identity, Made, Miss, Wanted};
 pub use write::{Filling, NewFile, Part, Refreshed};

@@ -1,7 +1,8 @@
 //! Objects of a cache, as they are looked for and found.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use clearway_offload::files::Opened;
@@ -11,7 +12,7 @@ use super::disk::DiskError;
 use crate::header::{StoredHeader, Unusable};
 use crate::index::{BLOCK_BYTES, File};
 use crate::key::{Digest, Key};
-use crate::seal::{self, Soundness};
+use crate::seal::Soundness;
 
 /// What a request looks for.
 #[derive(Clone, Debug)]
@@ -50,9 +51,33 @@ pub struct Found {
     pub opened: Option<Handle>,
     /// What was read of it: up to the body at least.
     pub(super) data: Bytes,
-    pub(super) head_start: usize,
+    pub(super) head: Bytes,
     pub(super) body_start: usize,
     pub(super) soundness: Soundness,
+    /// What was made of its head, if there is a copy of it.
+    pub(super) made: Option<Arc<Made>>,
+}
+
+/// What requests have made of an object's head, such as its lines. Made once, it stays as long as the copy of
+/// the object that it goes with.
+#[derive(Debug, Default)]
+pub struct Made(OnceLock<Arc<dyn Any + Send + Sync>>);
+
+impl Made {
+    /// What is there, if it is of this type.
+    #[must_use]
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::downcast(Arc::clone(self.0.get()?)).ok()
+    }
+
+    /// Keeps this, unless something is there already. It takes no more memory than
+    /// [`Made::LINE_BYTES`] for each line of the head.
+    pub fn set(&self, made: Arc<dyn Any + Send + Sync>) {
+        let _ = self.0.set(made);
+    }
+
+    /// How much is accounted for each line of a head, bytes.
+    pub const LINE_BYTES: usize = 32;
 }
 
 impl Found {
@@ -67,8 +92,14 @@ impl Found {
 
     /// The response's head as it came, without the line that was added.
     #[must_use]
-    pub fn head(&self) -> Vec<u8> {
-        seal::without(&self.data[..self.body_start], self.head_start)
+    pub fn head(&self) -> Bytes {
+        self.head.clone()
+    }
+
+    /// What was made of the head, and where such a thing can be kept.
+    #[must_use]
+    pub fn made(&self) -> Option<Arc<Made>> {
+        self.made.clone()
     }
 
     /// Where the body begins, bytes from the file's beginning.

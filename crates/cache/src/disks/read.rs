@@ -40,12 +40,21 @@ impl Cache {
     /// the key. What there is a copy of in memory, or what the kernel has in memory, is there at once; else
     /// it is one job in the disk's pool, or in `pool` (`aio threads=NAME`).
     pub fn open(self: &Arc<Self>, wanted: Wanted, pool: Option<&Arc<Pool>>) -> Task<Result<Found, Miss>> {
-        let number = match self.whereabouts(wanted.digest) {
-            Whereabouts::Disk(number) | Whereabouts::Perhaps(number) => number,
-            Whereabouts::Nowhere(_) => return Task::ready(Err(Miss::Absent)),
-            Whereabouts::Out => return Task::ready(Err(Miss::Out)),
-        };
-        let disk = Arc::clone(&self.kept.disks[usize::from(number)]);
+        match self.whereabouts(wanted.digest) {
+            Whereabouts::Disk(number) | Whereabouts::Perhaps(number) => self.open_on(number, wanted, pool),
+            Whereabouts::Nowhere(_) => Task::ready(Err(Miss::Absent)),
+            Whereabouts::Out => Task::ready(Err(Miss::Out)),
+        }
+    }
+
+    /// The same for an object that is on this disk, as a look at its [`Whereabouts`] says.
+    pub fn open_on(
+        self: &Arc<Self>,
+        number: u8,
+        wanted: Wanted,
+        pool: Option<&Arc<Pool>>,
+    ) -> Task<Result<Found, Miss>> {
+        let Some(disk) = self.disk(number) else { return Task::ready(Err(Miss::Absent)) };
         let copied = self.kept.copies.find(self.kept.number, &wanted);
         let at_once = || self.try_read(&*disk.root_if_open()?, number, &wanted);
         if let Some(found) = copied.or_else(at_once) {
@@ -139,9 +148,9 @@ impl Cache {
         if is_broken {
             return Err(Miss::Broken { path });
         }
-        let head_start = StoredHeader::head_start(&wanted.key);
+        let head = Bytes::from(seal::without(beginning, StoredHeader::head_start(&wanted.key)));
         let (path, opened) = (path.into(), Some(Handle::Own(opened)));
-        Ok(Found { identity, path, opened, data, head_start, body_start, soundness })
+        Ok(Found { identity, path, opened, data, head, body_start, soundness, made: None })
     }
 
     /// The same without waiting, on a loop: what is not in memory, or not in order, is for the job.

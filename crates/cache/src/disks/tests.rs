@@ -25,7 +25,7 @@ fn what_was_stored_is_found_with_its_head_and_body() {
         let identity = scratch.store(&key, &content).unwrap();
         assert_eq!(scratch.cache.whereabouts(key.digest()), Whereabouts::Disk(0));
         let found = scratch.open(&key).unwrap();
-        assert_eq!((found.identity, found.head()), (identity, HEAD.to_vec()));
+        assert_eq!((found.identity, &found.head()[..]), (identity, HEAD));
         assert_eq!((body(&found), found.is_sealed()), (content.clone(), true));
         assert_eq!(found.header(&key).valid_sec, 1_795_000_600);
         assert_eq!(found.body(), (content.len() < 60_000).then(|| Bytes::from(content)));

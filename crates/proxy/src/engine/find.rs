@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_cache::disks::{Found, Growing, Miss, Wanted, Whereabouts};
-use clearway_cache::index::{Stored, Update};
+use clearway_cache::index::{Object, Stored, Update};
 use clearway_cache::{Digest, Entered, Follower, Verdict};
 use clearway_http::{ContextKey, Delivery, Exchange, Lasts, Request, Subrequest};
 use clearway_runtime::{TaskCell, Timer};
@@ -93,16 +93,19 @@ impl<'a, 'c> Finding<'a, 'c> {
         let now_s = self.request.now_unix_s();
         let now = u64::try_from(now_s).unwrap_or(0);
         await_publication(self.request, &cached).await;
-        if let Some(status) = self.count(&cached, now) {
+        let known = self.count(&cached, now);
+        if let Some(Stored::Error { status, valid_s }) = known.map(|object| object.stored)
+            && valid_s >= now
+        {
             return Look::Settled(Lookup::Remembered(status));
         }
-        match cached.cache.whereabouts(cached.digest) {
+        match cached.cache.whereabouts_of(cached.digest, known) {
             Whereabouts::Nowhere(_) => {}
             Whereabouts::Out => {
                 cached.keepable = Keepable::No;
                 return Look::Settled(Lookup::Ask(cached));
             }
-            Whereabouts::Disk(_) | Whereabouts::Perhaps(_) => match self.open(&cached).await {
+            Whereabouts::Disk(disk) | Whereabouts::Perhaps(disk) => match self.open(&cached, disk).await {
                 Ok(found) => return self.judge(cached, found).await,
                 Err(NotOpened::Absent) => {}
                 Err(NotOpened::Refused) => {
@@ -118,27 +121,24 @@ impl<'a, 'c> Finding<'a, 'c> {
         self.enter(cached).await
     }
 
-    /// Counts the use of an object, once; the error that is remembered in its place, if one is.
-    fn count(&mut self, cached: &Cached, now_s: u64) -> Option<u16> {
+    /// Counts the use of an object, once; what is known of it.
+    fn count(&mut self, cached: &Cached, now_s: u64) -> Option<Object> {
         let index = cached.cache.index();
         if self.counted != Some(cached.digest) {
             self.counted = Some(cached.digest);
             self.uses = index.count_use(cached.digest, now_s).map_or(u64::MAX, u64::from);
         }
-        match index.get(cached.digest)?.stored {
-            Stored::Error { status, valid_s } if valid_s >= now_s => Some(status),
-            Stored::Error { .. } | Stored::Nothing | Stored::File(_) => None,
-        }
+        index.get(cached.digest)
     }
 
-    /// Opens the file.
-    async fn open(&self, cached: &Cached) -> Result<Found, NotOpened> {
+    /// Opens the file, which is on this disk.
+    async fn open(&self, cached: &Cached, disk: u8) -> Result<Found, NotOpened> {
         let wanted = Wanted {
             key: Arc::clone(&cached.key),
             digest: cached.digest,
             head_max_bytes: usize::try_from(*self.pass.buffer_bytes).unwrap_or(usize::MAX),
         };
-        let task = cached.cache.open(wanted, cached.pool.as_ref());
+        let task = cached.cache.open_on(disk, wanted, cached.pool.as_ref());
         let opened = patiently(self.request, task).await.ok_or(NotOpened::Refused)?;
         opened.map_err(|miss| match miss {
             Miss::Absent => NotOpened::Absent,

@@ -45,7 +45,7 @@ pub(super) async fn follow<'c>(
         return Err(Unreadable);
     }
     let head = Bytes::from(seal::without(beginning, StoredHeader::head_start(&cached.key)));
-    let sent = push_head(exchange, serving, (CacheStatus::Hit, head.clone()), BodyIs::Growing);
+    let sent = push_head(exchange, serving, (CacheStatus::Hit, head.clone(), None), BodyIs::Growing);
     if let Sent::Answered(step) = sent.ok_or(Unreadable)? {
         return Ok(Followed::Answered(step));
     }

@@ -21,7 +21,7 @@ use clearway_os::outgoing::Remote;
 use clearway_runtime::{LoopRef, Timer};
 use clearway_upstream::{Group, GroupConfig, Peer, Transport};
 
-use crate::attempts::{Attempt, Attempts, KeptHead, PeerName};
+use crate::attempts::{Attempt, Attempts, KeptHead, Lines, PeerName};
 use crate::engine::application::{FastCgiPass, ScgiPass, UwsgiPass};
 use crate::engine::ask::Proxy;
 use crate::engine::asked::{AskedBody, Family, Where};
@@ -272,7 +272,7 @@ impl<P: Protocol> Conversation<P> {
         }
         let attempts = Attempts::of_mut(exchange.request);
         attempts.last().status = status;
-        attempts.head = Some(KeptHead { bytes: head.into(), lines });
+        attempts.head = Some(KeptHead { bytes: head.into(), lines: Lines::Own(lines) });
         match find_unmet(check.place, &exchange.view()) {
             None => Ok(()),
             Some(name) => Err(format!("required \"{name}\" is empty or 0")),

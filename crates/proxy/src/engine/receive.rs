@@ -9,7 +9,7 @@ use clearway_base::log::Level;
 use clearway_http::{Answer, Chunk, Exchange, HeaderName, Mark, Request, Step, View};
 use clearway_message::{Headers, Known};
 
-use crate::attempts::{Attempts, KeptHead};
+use crate::attempts::{Attempts, KeptHead, Lines};
 use crate::engine::by_code::Timeout;
 use crate::engine::keep::adapt_head;
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
@@ -234,14 +234,14 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.input.drain(..len);
             bytes
         };
-        let head = KeptHead { bytes, lines: self.protocol.take_lines() };
+        let head = KeptHead { bytes, lines: Lines::Own(self.protocol.take_lines()) };
         Attempts::of_mut(exchange.request).head = Some(head);
     }
 
     fn received<'a>(&'a self, request: &'a Request<'_>) -> Received<'a> {
         static NONE: Bytes = Bytes::new();
         let head = Attempts::of(request).and_then(|attempts| attempts.head.as_ref());
-        let (bytes, lines) = head.map_or((&NONE, &[][..]), |head| (&head.bytes, &head.lines));
+        let (bytes, lines) = head.map_or((&NONE, &[][..]), |head| (&head.bytes, &*head.lines));
         Received {
             status_line: self.protocol.status_line(bytes),
             bytes,

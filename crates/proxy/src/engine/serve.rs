@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
-use clearway_cache::disks::{Found, Handle};
+use clearway_cache::disks::{Found, Handle, Made};
 use clearway_http::{
     Chunk, Conditions, Exchange, FileAccess, FilePart, Mark, OpenFile, Ranges, Request, Step,
 };
 use clearway_message::Header;
 use clearway_offload::Pool;
 
-use crate::attempts::{Attempts, CacheStatus, KeptHead};
+use crate::attempts::{Attempts, CacheStatus, KeptHead, Lines};
 use crate::engine::http1::Http1;
 use crate::engine::protocol::{HeadProgress, Protocol};
 use crate::heads::accel::{self, Accel};
@@ -75,8 +75,9 @@ pub(super) async fn stored<'c>(
     serving: Serving<'c>,
     (status, found, pool): (CacheStatus, Found, Option<Arc<Pool>>),
 ) -> Result<Stored, Unreadable> {
-    let head = Bytes::from(found.head());
-    let Some(sent) = push_head(exchange, serving, (status, head), BodyIs::Whole) else {
+    let made = found.made();
+    let head = (status, found.head(), made.as_deref());
+    let Some(sent) = push_head(exchange, serving, head, BodyIs::Whole) else {
         let path = Verbatim::path(&found.path);
         let message = format_args!("cache file \"{path}\" contains invalid header");
         exchange.request.log(Level::Crit, message);
@@ -121,20 +122,28 @@ pub(super) async fn stored<'c>(
     Ok(Stored::Answered(Step::Done))
 }
 
-/// Pushes a head as it is stored; `None` where it is none.
+/// A head that is stored, as it was read.
+struct ReadHead {
+    /// By what: locations of other families may find something else in it.
+    reader: fn() -> Http1,
+    protocol: Http1,
+    lines: Arc<[Header]>,
+}
+
+/// Pushes a head as it is stored, with what may have been made of it; `None` where it is none.
 pub(super) fn push_head<'c>(
     exchange: &mut Exchange<'_, 'c>,
     serving: Serving<'c>,
-    (status, bytes): (CacheStatus, Bytes),
+    (status, bytes, made): (CacheStatus, Bytes, Option<&Made>),
     body: BodyIs,
 ) -> Option<Sent> {
-    let mut protocol = (serving.reader)();
-    parse_head(&mut protocol, &bytes)?;
+    let read = serving.read(&bytes, made)?;
+    let (protocol, lines) = (&read.protocol, &read.lines);
     exchange.request.set_action("sending response to client");
     Attempts::note_cache(exchange.request, status);
-    let lines = protocol.take_lines();
-    Attempts::of_mut(exchange.request).head = Some(KeptHead { bytes: bytes.clone(), lines: lines.clone() });
-    let accel = Accel::read(serving.pass, &lines, &bytes);
+    let kept = KeptHead { bytes: bytes.clone(), lines: Lines::Shared(Arc::clone(lines)) };
+    Attempts::of_mut(exchange.request).head = Some(kept);
+    let accel = Accel::read(serving.pass, lines, &bytes);
     if let Some(rate) = accel.limit_rate {
         exchange.request.set_limit_rate(rate);
     }
@@ -144,7 +153,7 @@ pub(super) fn push_head<'c>(
     let received = Received {
         status_line: if bytes.is_empty() { b"200 OK"[..].into() } else { protocol.status_line(&bytes) },
         bytes: &bytes,
-        lines: &lines,
+        lines,
         content_length: protocol.content_length(),
     };
     if let Some(answer) = accel::redirect(exchange.request, serving.pass, &received) {
@@ -169,6 +178,22 @@ impl Serving<'_> {
     /// Whether a response may get its rest from the server: not a subrequest's, nor another family's.
     pub(super) fn mends(&self, request: &Request<'_>) -> bool {
         self.proxy.is_some() && request.is_main()
+    }
+
+    /// Reads a head, unless the copy of its object has what was read before. `None` where it is none.
+    fn read(&self, bytes: &[u8], made: Option<&Made>) -> Option<Arc<ReadHead>> {
+        let kept = made.and_then(Made::get::<ReadHead>);
+        if let Some(read) = kept.filter(|read| std::ptr::fn_addr_eq(read.reader, self.reader)) {
+            return Some(read);
+        }
+        let mut protocol = (self.reader)();
+        parse_head(&mut protocol, bytes)?;
+        let lines = protocol.take_lines().into();
+        let read = Arc::new(ReadHead { reader: self.reader, protocol, lines });
+        if let Some(made) = made {
+            made.set(Arc::clone(&read) as _);
+        }
+        Some(read)
     }
 
     /// How long the body of a head that is stored is, bytes, if it says so.
