@@ -29,7 +29,11 @@ pub mod worker;
 
 pub use clearway_plugin::child as plugin_process;
 
-/// To be called first in the process, before memory is used: sets what cannot be set later.
+/// To be called first in the process, before memory is used and threads are started: sets what cannot be set
+/// later, or not at once.
 pub fn prepare_process() {
     clearway_os::process::refuse_huge_pages();
+    // The runtime's watchdog asks for the same, and would wait ten milliseconds for it in a process with
+    // threads; so it sees loops from their first poll on. Where the kernel has none it finds that out too.
+    let _ = clearway_os::thread::register_barrier();
 }

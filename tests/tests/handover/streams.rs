@@ -21,3 +21,29 @@ fn streams_go_on_beside_one_that_holds_its_thread() {
         assert!(longest < plan.time, "{hold:?}: {longest:?}");
     }
 }
+
+/// The watchdog looks from the first poll on. Registering for membarrier(2) takes a process with threads ten
+/// milliseconds, and a server that does so when it starts sees nothing meanwhile. The second round shows what
+/// this machine takes beside its other work.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
+fn a_server_that_has_just_started_notices_what_holds_its_thread() {
+    const STARTS: usize = 15;
+    const OTHERS: usize = 7;
+    let _alone = alone();
+    let time = Duration::from_millis(50);
+    let plan = HeldStream { streams: 8, rounds: 2, hold: Hold::Sleeps, time, pause: Duration::ZERO };
+    let mut longest: [Vec<Duration>; 2] = Default::default();
+    for _ in 0..STARTS {
+        let report = plan.play(&Binary::under_test());
+        assert_eq!((report.wrong, report.others.len()), (0, 2 * OTHERS));
+        for (all, round) in longest.iter_mut().zip(report.others.chunks(OTHERS)) {
+            all.extend(round.iter().max());
+        }
+    }
+    let [first, second] = longest.map(|mut all| {
+        all.sort_unstable();
+        all[STARTS / 2]
+    });
+    assert!(first < second + Duration::from_millis(3), "medians: {first:?}, and {second:?} later");
+}
