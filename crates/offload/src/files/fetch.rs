@@ -14,7 +14,7 @@ use clearway_os::memory_limit::memory_limit_bytes;
 use clearway_os::page_cache::{self, Wait};
 use crossbeam_queue::ArrayQueue;
 
-use super::mounts::Class;
+use super::mounts::{Class, Mount};
 use super::recent::{BLOCK_BYTES, Evidence, Trust};
 use super::tally::Outcome;
 use super::{Opened, POLICY, now_ms};
@@ -26,11 +26,11 @@ pub(super) const COLD_READ_BYTES: u64 = 1 << 20;
 /// What is copied for a response at a time at most, bytes.
 pub(super) const COPY_BYTES: usize = 512 << 10;
 /// What may be copied at a time in any case: as much as nginx's `output_buffers` hold, bytes.
-const COPY_MIN_BYTES: usize = 64 << 10;
+pub(super) const COPY_MIN_BYTES: usize = 64 << 10;
 /// What is read into memory at a time in any case, bytes.
 const WARM_MIN_BYTES: usize = BLOCK_BYTES as usize;
 /// What all that is read for responses and all copies may take together before reads are kept short, bytes:
-/// disks and clients may be slow to bring and to take them.
+/// disks and clients may be slow to bring and to take them. Mounts share it ([`Held::take`]).
 const HELD_MAX_BYTES: usize = 128 << 20;
 /// And at most this part of the memory that the process may have: what a disk is bringing can no more be
 /// pushed out of memory than a copy, and where there is nothing else left the kernel ends the process.
@@ -81,31 +81,65 @@ pub enum Fetched {
     Data(Vec<u8>, Held),
 }
 
+/// All that is held.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) bytes: AtomicUsize,
+    /// Mounts of whose files something is held.
+    pub(super) mounts: AtomicUsize,
+}
+
+impl Holding {
+    pub(super) const fn new() -> Self {
+        Self { bytes: AtomicUsize::new(0), mounts: AtomicUsize::new(0) }
+    }
+}
+
 /// Keep it as long as the copy that came with it: all copies and reads together are bounded.
 #[derive(Debug)]
 #[must_use = "dropping it says that the memory is free"]
 pub struct Held {
-    bytes: usize,
-    total: &'static AtomicUsize,
+    pub(super) bytes: usize,
+    all: &'static Holding,
+    mount: &'static Mount,
 }
 
 impl Held {
-    /// Takes `bytes` of what is left, or the `least` that each response may have in any case.
-    fn take(total: &'static AtomicUsize, bytes: usize, least: usize) -> Self {
-        let taken = total.fetch_add(bytes, Ordering::Relaxed);
-        let mut held = Self { bytes, total };
-        if bytes > least && taken + bytes > held_max_bytes() {
-            COPIES_CUT.increment();
-            total.fetch_sub(bytes - least, Ordering::Relaxed);
-            held.bytes = least;
+    /// Takes `bytes` for a file of this mount, or the `least` that each response may have in any case. Where
+    /// all together hold too much only those mounts are held short that have more than an equal part: a slow
+    /// disk, whose reads hold theirs for long, takes nothing from the others.
+    pub(super) fn take(all: &'static Holding, mount: &'static Mount, bytes: usize, least: usize) -> Self {
+        let held = Self { bytes, all, mount };
+        let taken = all.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let own = mount.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if own == 0 && bytes > 0 {
+            all.mounts.fetch_add(1, Ordering::Relaxed);
         }
-        held
+        let part = held_max_bytes() / all.mounts.load(Ordering::Relaxed).max(1);
+        if bytes <= least || taken + bytes <= held_max_bytes() || own + bytes <= part {
+            return held;
+        }
+        COPIES_CUT.increment();
+        held.cut(least)
+    }
+
+    fn cut(mut self, bytes: usize) -> Self {
+        self.give_back(self.bytes - bytes);
+        self.bytes = bytes;
+        self
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if self.mount.held_bytes.fetch_sub(bytes, Ordering::Relaxed) == bytes && bytes > 0 {
+            self.all.mounts.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.give_back(self.bytes);
     }
 }
 
@@ -138,7 +172,7 @@ fn buffer(bytes: usize) -> Vec<u8> {
 /// Takes the buffer of a copy that has been sent back while other copies are under way; any other buffer is
 /// dropped. Never waits.
 pub fn give_back(mut buffer: Vec<u8>) {
-    if POLICY.copied_bytes.load(Ordering::Relaxed) <= COPY_BYTES {
+    if POLICY.held.bytes.load(Ordering::Relaxed) <= COPY_BYTES {
         drop_buffers();
     } else if let Some(all) = buffers(buffer.capacity()) {
         buffer.clear();
@@ -182,7 +216,7 @@ impl Opened {
             }
         }
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(COPY_BYTES);
-        let held = Held::take(&self.files.policy.copied_bytes, count, COPY_MIN_BYTES);
+        let held = Held::take(&self.files.policy.held, self.mount, count, COPY_MIN_BYTES);
         Ok(Fetched::Data(self.read_into(buffer(held.bytes), offset, held.bytes)?, held))
     }
 
@@ -192,7 +226,7 @@ impl Opened {
         let start = offset / BLOCK_BYTES * BLOCK_BYTES;
         let end = offset.saturating_add(count).next_multiple_of(BLOCK_BYTES).min(start + COLD_READ_BYTES);
         let count = usize::try_from(end - start).expect("COLD_READ_BYTES at most");
-        let held = Held::take(&self.files.policy.copied_bytes, count, WARM_MIN_BYTES);
+        let held = Held::take(&self.files.policy.held, self.mount, count, WARM_MIN_BYTES);
         let size = self.read_on_pool(start, held.bytes, |from, wait| {
             page_cache::read_through(self.as_fd(), from, held.bytes - (from - start) as usize, wait)
         })?;

@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use clearway_os::clock;
 use clearway_os::open::{self, Access, How, Links, Walk};
@@ -30,6 +30,7 @@ use clearway_os::stat::{self, Stat};
 use rustix::io::Errno;
 
 use crate::Blocking;
+use fetch::Holding;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
 
@@ -255,8 +256,8 @@ struct Policy {
     no_cached_walk: AtomicBool,
     /// Pool threads that look up names, on whatever mount.
     opens: AtomicU32,
-    /// Copies that responses hold.
-    copied_bytes: AtomicUsize,
+    /// What pool threads read for responses, and copies that these have.
+    held: Holding,
     /// Effective user as far as it was asked for.
     euid: AtomicU32,
 }
@@ -275,7 +276,7 @@ impl Policy {
             has_remote: AtomicBool::new(false),
             no_cached_walk: AtomicBool::new(false),
             opens: AtomicU32::new(0),
-            copied_bytes: AtomicUsize::new(0),
+            held: Holding::new(),
             euid: AtomicU32::new(NOBODY_YET),
         }
     }

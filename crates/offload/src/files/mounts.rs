@@ -5,7 +5,7 @@
 //! class is 0 (unknown) until then. When the entries near an id's place are all taken, the first is
 //! given to the new mount: descriptors of the old one have a wrong class from then on.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use clearway_os::stat::Stat;
 
@@ -76,6 +76,8 @@ pub(super) struct Mount {
     reads: AtomicU32,
     /// When an answer was late; 0: never.
     late_ms: AtomicU32,
+    /// What is held of its files ([`Held`](super::Held)).
+    pub(super) held_bytes: AtomicUsize,
 }
 
 impl Mount {
@@ -85,6 +87,7 @@ impl Mount {
             class: AtomicU8::new(0),
             reads: AtomicU32::new(0),
             late_ms: AtomicU32::new(0),
+            held_bytes: AtomicUsize::new(0),
         }
     }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use clearway_testkit::expect_soon;
 
-use super::fetch::{COLD_READ_BYTES, COPY_BYTES};
+use super::fetch::{COLD_READ_BYTES, COPY_BYTES, COPY_MIN_BYTES};
 use super::*;
 
 const READ: How = How { access: Access::Read, links: Links::Follow };
@@ -350,9 +350,30 @@ fn copies_that_nobody_takes_are_bounded() {
     // What is read into memory for a response counts as well, while it is read.
     assert_eq!(opened.warm(&blocking(), 0, 1 << 20).unwrap().end(), 256 << 10);
     drop(copies);
-    assert_eq!(files.policy.copied_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(files.policy.held.bytes.load(Ordering::Relaxed), 0);
     assert_eq!(fetch().0, COPY_BYTES);
     assert_eq!(opened.warm(&blocking(), 0, 1 << 20).unwrap().end(), 1 << 20);
+}
+
+#[test]
+fn a_disk_that_holds_much_leaves_others_their_part() {
+    let files = Files::apart(Mode::Offload);
+    let mount = |device| files.policy.mounts.find(&Stat { device, ..Stat::default() });
+    let (slow, fast) = (mount(1), mount(2));
+    let take = |mount| Held::take(&files.policy.held, mount, COPY_BYTES, COPY_MIN_BYTES);
+    let whole = fetch::held_max_bytes() / COPY_BYTES;
+    let of_slow: Vec<Held> = (0..=whole).map(|_| take(slow)).collect();
+    assert!(of_slow[..whole].iter().all(|held| held.bytes == COPY_BYTES), "nobody else wants it");
+    assert_eq!(of_slow[whole].bytes, COPY_MIN_BYTES);
+    let of_fast: Vec<Held> = (0..=whole / 2).map(|_| take(fast)).collect();
+    assert!(of_fast[..whole / 2].iter().all(|held| held.bytes == COPY_BYTES), "half of it is theirs");
+    assert_eq!(of_fast[whole / 2].bytes, COPY_MIN_BYTES);
+    assert_eq!(take(slow).bytes, COPY_MIN_BYTES, "it has more than its part");
+    drop(of_slow);
+    assert_eq!(take(fast).bytes, COPY_BYTES, "there is room again");
+    drop(of_fast);
+    let left = [&files.policy.held.bytes, &files.policy.held.mounts].map(|left| left.load(Ordering::Relaxed));
+    assert_eq!(left, [0, 0]);
 }
 
 #[test]
