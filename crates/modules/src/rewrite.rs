@@ -100,11 +100,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::BLOCK.or(Args::ONE_MORE),
         syntax: "if (CONDITION) { … }",
         default: "",
-        doc: "What holds under a condition. In a location the block is a location of its own, from then on \
-              the one that answers. Conditions: a variable (false when empty or `0`), `$x = text`, \
-              `$x != text`, `$x ~ regex` (`~*` in any case, `!~` and `!~*` for no match), and for files \
-              `-f` (regular), `-d` (directory), `-e` (either) and `-x` (executable), each with `!` before \
-              it for the contrary.",
+        doc: "Applies the block's directives to requests that meet a condition. In a location the block is \
+              a location of its own, which answers from then on. Conditions: a variable (false when empty \
+              or `0`), `$x = text`, `$x != text`, `$x ~ regex` (`~*` in any case, `!~` and `!~*` for no \
+              match), and for files `-f` (regular), `-d` (directory), `-e` (either) and `-x` (executable), \
+              each with `!` before it for the contrary.",
         example: "
             location / {
                 if ($request_method = PUT) {

@@ -82,12 +82,12 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         "How long the bodies of responses were, bytes.",
         |view, _, out| list(view, out, |attempt, out| put_decimal(out, attempt.length))
     ),
-    variable!("upstream_bytes_received", Exact, "What was received of servers, bytes.", |view, _, out| list(
+    variable!("upstream_bytes_received", Exact, "Bytes received from servers.", |view, _, out| list(
         view,
         out,
         |attempt, out| put_decimal(out, attempt.received_bytes)
     )),
-    variable!("upstream_bytes_sent", Exact, "What was sent to servers, bytes.", |view, _, out| list(
+    variable!("upstream_bytes_sent", Exact, "Bytes sent to servers.", |view, _, out| list(
         view,
         out,
         |attempt, out| put_decimal(out, attempt.sent_bytes)

@@ -62,9 +62,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::BLOCK.or(Args::TAKE12),
         syntax: "location [ = | ~ | ~* | ^~ ] URI { … }\nlocation @NAME { … }",
         default: "",
-        doc: "What holds for a part of the paths. An exact name (`=`) wins; else the longest prefix, unless \
-              it has no `^~` and an expression (`~`, or `~*` in any case) of the same level matches, of \
-              which the first in the text counts. `@NAME` is reached by redirects only.",
+        doc: "Applies the block's directives to requests whose path fits. An exact name (`=`) wins; else \
+              the longest prefix, unless it has no `^~` and an expression (`~`, or `~*` in any case) of \
+              the same level matches, of which the first in the text counts. `@NAME` is reached by \
+              redirects only.",
         example: r#"
             location = / {
                 index start.html;
@@ -167,8 +168,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "alias PATH",
         default: "",
-        doc: "What stands for the name of the location in the path of a file. In a location with an \
-              expression it is the whole path, and should use what the expression captures.",
+        doc: "Replaces the location's prefix in the path of the file: with `location /i/ { alias \
+              /data/images/; }`, `/i/top.gif` is answered with `/data/images/top.gif`. In a location with \
+              an expression it is the whole path, and should use the expression's captures.",
         example: "
             location /i/ {
                 # /i/top.gif is the file /data/images/top.gif
@@ -221,8 +223,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TWO_MORE,
         syntax: "error_page CODE … [=[RESPONSE]] URI",
         default: "",
-        doc: "What is shown for errors: another path, a named location or a URL. `=RESPONSE` replaces the \
-              status, `=` alone takes that of the page.",
+        doc: "Answers errors with another path, a named location or a redirect to a URL. `=RESPONSE` \
+              replaces the status, `=` alone takes that of the page.",
         example: "
             error_page 404 /404.html;
             error_page 500 502 503 504 /50x.html;

@@ -18,9 +18,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "server_product NAME",
         default: "server_product clearway;",
-        doc: "What the server calls itself in `Server` and on its own pages, for those who look for `nginx` \
-              there: that name comes with the version of nginx whose behaviour this is. Names other than \
-              these two stand as they are. Clearway's own.",
+        doc: "The server's name in `Server` and on its own pages, for tools that look for `nginx` there: \
+              that name comes with the version of nginx whose behaviour this is. Names other than these \
+              two stand as they are. Clearway's own.",
         example: "
             server_product example;
             server_tokens off;",

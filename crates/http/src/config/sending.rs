@@ -174,8 +174,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "postpone_output SIZE",
         default: "postpone_output 1460;",
-        doc: "With less than this nothing is sent while more of the response is to come, unless whoever \
-              makes it wants that.",
+        doc: "With less than this nothing is sent while more of the response is to come, unless the module \
+              that makes it asks for that.",
         example: "
             location /stream/ {
                 postpone_output 0;
@@ -239,10 +239,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "aio on | off | threads[=POOL]",
         default: "",
-        doc: "Who opens and reads files that are not in memory: the threads of a pool (`threads=POOL`, \
-              which may have variables in it), or with `off` the loop itself, which keeps other clients \
-              waiting. Without the directive and with `on` and `threads` it is the pool `default`. What is \
-              in memory never goes to a pool.",
+        doc: "Chooses the threads that open and read files which are not in memory: those of a pool \
+              (`threads=POOL`, which may have variables in it), or with `off` the loop itself, which keeps \
+              other clients waiting. Without the directive and with `on` and `threads` it is the pool \
+              `default`. What is in memory never goes to a pool.",
         example: "
             location /video/ {
                 aio threads;
@@ -317,7 +317,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "directio_alignment SIZE",
         default: "directio_alignment 512;",
-        doc: "What `directio` reads begins and ends at multiples of this; XFS on some disks wants 4k.",
+        doc: "Reads of `directio` begin and end at multiples of this; XFS on some disks wants 4k.",
         example: "
             location /video/ {
                 aio threads;
@@ -336,7 +336,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "if_modified_since off | exact | before",
         default: "if_modified_since exact;",
-        doc: "Which `If-Modified-Since` is answered with 304: none, the very date of the file, or any date \
+        doc: "Chooses the `If-Modified-Since` that gets 304: none, the very date of the file, or any date \
               from that on.",
         example: "
             location /feeds/ {

@@ -50,8 +50,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "auth_delay TIME",
         default: "auth_delay 0s;",
-        doc: "How long a client waits for being told that it is not authorized (401), so that who tries \
-              passwords, or measures how long a wrong one takes, learns less.",
+        doc: "How long a client waits for being told that it is not authorized (401), so that a client \
+              which tries passwords, or measures how long a wrong one takes, learns less.",
         example: r#"
             location /admin/ {
                 auth_basic "Administration";
@@ -70,8 +70,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::BLOCK.or(Args::ONE_MORE),
         syntax: "limit_except METHOD … { … }",
         default: "",
-        doc: "What holds in the location for all methods but these; to allow `GET` is to allow `HEAD`, too. \
-              In the block stand `allow`, `deny`, `auth_basic` and the like.",
+        doc: "Applies the block's directives to requests with other methods than these; `GET` includes \
+              `HEAD`. In the block stand `allow`, `deny`, `auth_basic` and the like.",
         example: "
             location /articles/ {
                 limit_except GET {

@@ -336,9 +336,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "lua_code_cache on | off",
         default: "lua_code_cache on;",
-        doc: "Whether code that was compiled is kept, and modules that were loaded. With `off` each request \
-              has a VM of its own, in which `init_by_lua` runs first, and files are read anew: what is \
-              edited is seen at once. That costs as much as it does, so it is for those who write code.",
+        doc: "Whether code that was compiled is kept, and modules that were loaded. With `off` each \
+              request has a VM of its own, in which `init_by_lua` runs first, and files are read anew: \
+              what is edited is seen at once. That costs as much as it does, so it is for development.",
         example: "
             lua_code_cache on;",
         see: &["content_by_lua_block"],

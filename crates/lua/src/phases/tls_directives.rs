@@ -52,7 +52,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::ONE_MORE,
         syntax: "lua_ssl_protocols [SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
         default: "lua_ssl_protocols TLSv1.2 TLSv1.3;",
-        doc: "Which versions of TLS sockets of Lua speak (`sslhandshake`).",
+        doc: "The versions of TLS that sockets of Lua speak (`sslhandshake`).",
         example: "
             lua_ssl_protocols TLSv1.3;",
         see: &["lua_ssl_ciphers", "lua_ssl_conf_command"],
@@ -62,7 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         "lua_ssl_ciphers",
         "CIPHERS",
         "lua_ssl_ciphers DEFAULT;",
-        "Which ciphers sockets of Lua offer to servers, in OpenSSL's form.",
+        "The ciphers that sockets of Lua offer to servers, in OpenSSL's form.",
         "HIGH:!aNULL",
         &["lua_ssl_protocols"],
         ciphers

@@ -106,7 +106,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "limit_conn_status CODE",
         default: "limit_conn_status 503",
-        doc: "What a request that is refused is answered with, from 400 to 599.",
+        doc: "The status of requests that are refused, from 400 to 599.",
         example: "
             limit_conn_zone $binary_remote_addr zone=addresses:10m;
 
@@ -145,7 +145,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
 static VARIABLES: &[VariableSpec] = &[VariableSpec {
     name: "limit_conn_status",
     kind: VariableKind::Exact,
-    doc: "What `limit_conn` made of the request: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.",
+    doc: "The outcome of `limit_conn`: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.",
     eval: |view, _, out| {
         let status = conclusion(view.request, &CONCLUSION, |outcome: &Outcome| outcome.status.as_str());
         Presence::put(status.map(str::as_bytes), out)

@@ -38,7 +38,7 @@ static FAMILY: Family<Rate> =
 static VARIABLES: &[VariableSpec] = &[VariableSpec {
     name: "limit_req_status",
     kind: VariableKind::Exact,
-    doc: "What `limit_req` made of the request: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or \
+    doc: "The outcome of `limit_req`: `PASSED`, `DELAYED`, `REJECTED`, `DELAYED_DRY_RUN` or \
           `REJECTED_DRY_RUN`.",
     eval: |view, _, out| {
         let status = conclusion(view.request, &CONCLUSION, |status: &Status| status.as_str());

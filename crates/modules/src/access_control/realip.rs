@@ -33,8 +33,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "set_real_ip_from ADDRESS[/BITS] | NAME | unix:",
         default: "",
-        doc: "Proxies that are trusted to tell who the client is; `unix:` are all unix sockets. Names are \
-              resolved when the configuration is read.",
+        doc: "Proxies that are trusted to tell the client's address; `unix:` are all unix sockets. Names \
+              are resolved when the configuration is read.",
         example: "
             # Behind two balancers, which append to X-Forwarded-For.
             set_real_ip_from 192.0.2.0/24;
@@ -91,13 +91,13 @@ static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
         name: "realip_remote_addr",
         kind: VariableKind::Exact,
-        doc: "Address of who has connected, whatever `realip` has made of it.",
+        doc: "Address of the connection's other end, before `realip` changed `$remote_addr`.",
         eval: |view, _, out| Presence::put(Some(view.request.connection_peer().to_string().as_bytes()), out),
     },
     VariableSpec {
         name: "realip_remote_port",
         kind: VariableKind::Exact,
-        doc: "Port of who has connected, whatever `realip` has made of it.",
+        doc: "Port of the connection's other end, before `realip` changed `$remote_port`.",
         eval: |view, _, out| {
             if let Some(port) = view.request.connection_peer().port().filter(|&port| port > 0) {
                 put_decimal(out, u64::from(port));

@@ -110,7 +110,8 @@ static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
         name: "secure_link",
         kind: VariableKind::Exact,
-        doc: "What `secure_link` made of the request; none for a link that is not right.",
+        doc: "The outcome of `secure_link`: `1`, `0` (expired), or the link of the older form; none for a \
+              link that is not right.",
         eval: |view, _, out| {
             let conf = view.request.conf(&LINK_CONF);
             match &*conf.secret {

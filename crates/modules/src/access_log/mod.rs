@@ -46,9 +46,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "log_format NAME [escape=default | json | none] TEXT …",
         default: "log_format combined '$remote_addr - $remote_user [$time_local] \"$request\" $status \
                   $body_bytes_sent \"$http_referer\" \"$http_user_agent\"'",
-        doc: "What a line of an access log says: texts with variables, which are joined. Values are escaped: \
-              `\\xXX` for quotes, backslashes and what is not printable ASCII (`default`, with `-` for a \
-              variable that has no value), as in JSON strings (`json`), or not at all (`none`).",
+        doc: "Names a format for lines of an access log: texts with variables, which are joined. Values \
+              are escaped: `\\xXX` for quotes, backslashes and what is not printable ASCII (`default`, \
+              with `-` for a variable that has no value), as in JSON strings (`json`), or not at all \
+              (`none`).",
         example: r#"
             log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
 

@@ -59,7 +59,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::ONE_MORE,
         syntax: "addition_types TYPE … | *",
         default: "addition_types text/html;",
-        doc: "Which types of responses something is added to, besides `text/html`; `*` is all.",
+        doc: "Types of the responses that something is added to, besides `text/html`; `*` is all.",
         example: "
             location / {
                 add_before_body /parts/top.html;

@@ -61,8 +61,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "add_header_inherit on | off | merge",
         default: "add_header_inherit on;",
-        doc: "What becomes of `add_header` of the enclosing level: it holds where the level has none of its \
-              own (`on`), it does not (`off`), or it holds as well (`merge`).",
+        doc: "Says how `add_header` of the enclosing level is inherited: it holds where the level has none \
+              of its own (`on`), it does not (`off`), or it holds as well (`merge`).",
         example: "
             add_header X-Frame-Options DENY always;
 

@@ -81,8 +81,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE123,
         syntax: "ssl_certificate_cache off | max=NUMBER [inactive=TIME] [valid=TIME]",
         default: "ssl_certificate_cache off;",
-        doc: "How many certificates and keys whose names have variables in them are kept in memory, each of \
-              which counts: those that nobody asks for are forgotten after `inactive` (10 seconds), and \
+        doc: "How many certificates and keys whose names have variables in them are kept in memory, each \
+              of which counts: those that are not used are forgotten after `inactive` (10 seconds), and \
               after `valid` (60 seconds) it is looked whether their files have changed. Keys behind \
               passwords are not kept.",
         example: "
@@ -169,7 +169,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::ONE_MORE,
         syntax: "ssl_protocols [SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
         default: "ssl_protocols TLSv1.2 TLSv1.3;",
-        doc: "Which versions of TLS clients may use. The first two are never spoken, and versions \
+        doc: "The versions of TLS that clients may use. The first two are never spoken, and versions \
               before TLS 1.2 only with `@SECLEVEL=0` in `ssl_ciphers`.",
         example: "
             server {
@@ -228,8 +228,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssl_verify_client on | off | optional | optional_no_ca",
         default: "ssl_verify_client off;",
         doc: "Whether clients are asked for a certificate: `on` answers 400 to those without one, \
-              `optional` to those with one that is not sound, `optional_no_ca` takes it whoever has \
-              signed it. `$ssl_client_verify` says what was found.",
+              `optional` to those with one that is not sound, `optional_no_ca` takes it whatever authority \
+              has signed it. `$ssl_client_verify` says what was found.",
         example: "
             server {
                 listen 443 ssl;
@@ -268,8 +268,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "ssl_client_certificate FILE",
         default: "",
-        doc: "A file with certificates of authorities in PEM that sign those of clients, and whose \
-              names clients are told.",
+        doc: "A file with certificates of authorities in PEM that sign those of clients. Their names are \
+              sent to clients.",
         example: "
             server {
                 listen 443 ssl;
@@ -289,7 +289,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "ssl_trusted_certificate FILE",
         default: "",
-        doc: "The same, whose names clients are not told.",
+        doc: "Certificates of authorities as in `ssl_client_certificate`, whose names are not sent to \
+              clients.",
         example: "
             server {
                 listen 443 ssl;
@@ -428,7 +429,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "ssl_early_data on | off",
         default: "ssl_early_data off;",
-        doc: "Whether requests are answered that clients of TLS 1.3 send with the handshake. Somebody \
+        doc: "Whether requests are answered that clients of TLS 1.3 send with the handshake. An attacker \
               who has recorded one can send it again: `$ssl_early_data` says which they are.",
         example: "
             server {

@@ -50,7 +50,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ancient_browser TEXT …",
         default: "",
         doc: "Browsers whose `User-Agent` has one of these texts in it are ancient; `netscape4` stands for \
-              what calls itself `Mozilla/1` to `Mozilla/4`.",
+              browsers that call themselves `Mozilla/1` to `Mozilla/4`.",
         example: "
             modern_browser msie 9.0;
             modern_browser gecko 1.9;
@@ -77,7 +77,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "modern_browser_value TEXT",
         default: "modern_browser_value 1;",
-        doc: "What `$modern_browser` is for modern ones.",
+        doc: "The value of `$modern_browser` for modern browsers.",
         example: "
             modern_browser msie 9.0;
             modern_browser gecko 1.9;
@@ -103,7 +103,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "ancient_browser_value TEXT",
         default: "ancient_browser_value 1;",
-        doc: "What `$ancient_browser` is for ancient ones.",
+        doc: "The value of `$ancient_browser` for ancient browsers.",
         example: "
             modern_browser msie 9.0;
             modern_browser gecko 1.9;

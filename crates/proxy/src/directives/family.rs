@@ -96,7 +96,7 @@ macro_rules! connection_directives {
 /// The same with those of families whose requests and responses have bodies.
 macro_rules! pass_directives {
     ($p:literal, $at:ident, $example:literal, [$($own:expr),* $(,)?]) => {
-        connection_directives!($p, $at, $example, "What the head of a response may have.", [
+        connection_directives!($p, $at, $example, "The largest head of a response; a larger one gets 502.", [
             $($own,)*
             socket_rcvbuf!($p, $at, $example),
             socket_sndbuf!($p, $at, $example),
@@ -262,7 +262,8 @@ macro_rules! pass_directives {
             },
             row! {
                 $p, $example, "cache_key", TAKE1, "TEXT", -, "$host$request_uri",
-                "What a response is kept under. Without it: the server and what it is asked for.",
+                "The key of a response in the cache: requests with the same key get the same response. \
+                 Without it: the server that is asked, and the URI that it is asked for.",
                 ["cache", "cache_methods"],
                 |s, d| readers::read_value(s, d, |load| &mut $at(load).cache.key)
             },

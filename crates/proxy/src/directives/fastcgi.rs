@@ -65,7 +65,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             args: Args::TAKE1,
             syntax: "fastcgi_index NAME",
             default: "",
-            doc: "What stands behind a path with a slash at its end in `$fastcgi_script_name`.",
+            doc: "The name of a file that `$fastcgi_script_name` gets behind a path which ends in a slash.",
             example: "
             location / {
                 fastcgi_pass 127.0.0.1:9000;
@@ -134,9 +134,9 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
              | non_idempotent | off …",
             Failures::OF_APPLICATIONS,
-            "What has another server asked, as long as nothing was sent to the client: a connection that \
-             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
-             are asked once, unless `non_idempotent` is said or nothing was sent."
+            "The cases in which another server is asked, as long as nothing was sent to the client: a \
+             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
+             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );
@@ -152,7 +152,7 @@ static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
         name: "fastcgi_path_info",
         kind: VariableKind::Exact,
-        doc: "What of the path stands behind the script (`fastcgi_split_path_info`).",
+        doc: "The part of the path behind the script's name (`fastcgi_split_path_info`).",
         eval: |view, _, out| {
             Presence::put(split(view, view.request.conf(&FASTCGI)).map(|parts| parts.info), out)
         },

@@ -73,13 +73,12 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1.or(Args::BLOCK),
         syntax: "match NAME { … }",
         default: "",
-        doc: "What an answer to a `health_check` has to be like: all that stands in the block.\n\n\
-              * `status 200;`, `status 200 300-399;`, `status ! 500-599;`\n\
-              * `header NAME;` (there is one), `header ! NAME;` (there is none), `header NAME = VALUE;`, \
-              `!=`, `~` and `!~` with an expression: there is one with such a value.\n\
-              * `body ~ EXPRESSION;`, `body !~ EXPRESSION;`: of its first 256 KiB.\n\
-              * `require $VARIABLE …;`: none of them is empty or `0`, with the answer known \
-              (`$upstream_http_…`, a `map` of it).",
+        doc: "Names conditions for `health_check`: an answer has to meet all that stand in the block.\n\n* \
+              `status 200;`, `status 200 300-399;`, `status ! 500-599;`\n* `header NAME;` (there is one), \
+              `header ! NAME;` (there is none), `header NAME = VALUE;`, `!=`, `~` and `!~` with an \
+              expression: there is one with such a value.\n* `body ~ EXPRESSION;`, `body !~ EXPRESSION;`: \
+              of its first 256 KiB.\n* `require $VARIABLE …;`: none of them is empty or `0`, with the \
+              answer known (`$upstream_http_…`, a `map` of it).",
         example: "
             match well {
                 status 200-399;

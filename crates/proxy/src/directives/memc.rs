@@ -30,7 +30,7 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
     "memc",
     pass,
     "set $memc_key $uri; memc_pass 127.0.0.1:11211;",
-    "What an answer of memcached may have, but for the value of `get`.",
+    "The largest answer of memcached, without the value of `get`; a larger one gets 502.",
     [
         Spec {
             name: "memc_pass",
@@ -78,9 +78,9 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             "set $memc_key $uri; memc_pass 127.0.0.1:11211;",
             "error | timeout | invalid_response | not_found | off …",
             Failures::OF_MEMCACHED,
-            "What has another server asked, as long as nothing was sent to the client: a connection that \
-             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
-             are asked once, unless `non_idempotent` is said or nothing was sent."
+            "The cases in which another server is asked, as long as nothing was sent to the client: a \
+             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
+             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );

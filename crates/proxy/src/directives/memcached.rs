@@ -30,7 +30,7 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
     "memcached",
     pass,
     "set $memcached_key $uri; memcached_pass 127.0.0.1:11211;",
-    "What the head of a response may have.",
+    "The largest head of a response; a larger one gets 502.",
     [
         Spec {
             name: "memcached_pass",
@@ -76,9 +76,9 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             "set $memcached_key $uri; memcached_pass 127.0.0.1:11211;",
             "error | timeout | invalid_response | not_found | off …",
             Failures::OF_MEMCACHED,
-            "What has another server asked, as long as nothing was sent to the client: a connection that \
-             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
-             are asked once, unless `non_idempotent` is said or nothing was sent."
+            "The cases in which another server is asked, as long as nothing was sent to the client: a \
+             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
+             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );

@@ -74,9 +74,9 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 \
              | http_404 | http_429 | non_idempotent | off …",
             Failures::WORDS,
-            "What has another server asked, as long as nothing was sent to the client: a connection that \
-             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
-             are asked once, unless `non_idempotent` is said or nothing was sent."
+            "The cases in which another server is asked, as long as nothing was sent to the client: a \
+             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
+             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
         row! {
             "proxy", "proxy_pass http://127.0.0.1:8080;", "pass_trailers", FLAG, "on | off", "off", "on",

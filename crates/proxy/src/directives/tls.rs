@@ -32,13 +32,13 @@ macro_rules! tls_directives {
                 $p, $example, "ssl_protocols", ONE_MORE,
                 "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
                 "TLSv1.2 TLSv1.3", "TLSv1.3",
-                "Which versions of TLS are spoken with servers.",
+                "The versions of TLS that are spoken with servers.",
                 ["ssl_ciphers", "ssl_conf_command"],
                 |s, d| read_mask(s, d, |load| &mut $at(load).protocols)
             },
             row! {
                 $p, $example, "ssl_ciphers", TAKE1, "CIPHERS", "DEFAULT", "HIGH:!aNULL",
-                "Which ciphers are offered to servers, in OpenSSL's form.",
+                "The ciphers that are offered to servers, in OpenSSL's form.",
                 ["ssl_protocols", "ssl_conf_command"],
                 |s, d| set(d, &mut $at(s.conf).ciphers, |d| Ok(d.args[0].clone()))
             },
@@ -57,7 +57,8 @@ macro_rules! tls_directives {
             },
             row! {
                 $p, $example, "ssl_verify", FLAG, "on | off", "off", "off",
-                "Whether the certificate of a server is checked: who has signed it, and for which name.",
+                "Whether the certificate of a server is checked: its signature by a trusted authority, and \
+        its name.",
                 ["ssl_trusted_certificate", "ssl_verify_depth", "ssl_name", "ssl_crl"],
                 |s, d| set(d, &mut $at(s.conf).verify, |d| d.flag(0))
             },
@@ -95,9 +96,9 @@ macro_rules! tls_directives {
             row! {
                 $p, $example, "ssl_certificate_cache", TAKE123,
                 "off | max=NUMBER [inactive=TIME] [valid=TIME]", "off", "max=1000 inactive=20s valid=1m",
-                "How many certificates and keys whose names have variables in them are kept in memory, each \
-        of which counts: those that nobody asks for are forgotten after `inactive` (10 seconds), and \
-        after `valid` (60 seconds) it is looked whether their files have changed.",
+                "How many certificates and keys whose names have variables in them are kept in memory, \
+        each of which counts: those that are not used are forgotten after `inactive` (10 \
+        seconds), and after `valid` (60 seconds) it is looked whether their files have changed.",
                 ["ssl_certificate"],
                 |s, d| read_cache(s, d, $p, |load| &mut $at(load).cache)
             },

@@ -45,8 +45,8 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             doc: "Answers `CONNECT` of HTTP/1.1 with a connection to a server, and carries bytes both ways \
                   until one side ends. The server is `ADDRESS:PORT`, `unix:PATH`, or the name of an \
                   `upstream`, which may have variables in it; without it the one that the client asks for \
-                  (`$host:$request_port`): then say who may ask, and for what. Other methods are answered \
-                  with 405.",
+                  (`$host:$request_port`): then say which clients may ask, and for which servers. Other \
+                  methods are answered with 405.",
             example: "
             server {
                 listen 127.0.0.1:3128;
@@ -67,8 +67,8 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             "tunnel_pass;",
             "error | timeout | off …",
             Failures::OF_TUNNELS,
-            "What has a connection to another server be made: one that cannot be made, or not in time. \
-             Once there is one the client is told so, and no other server is tried."
+            "The cases in which a connection to another server is tried: one that cannot be made, or not \
+             in time. Once a connection is there the client is told so, and no other server is tried."
         ),
     ]
 );

@@ -90,7 +90,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             args: Args::TAKE1,
             syntax: "uwsgi_string TEXT",
             default: "",
-            doc: "What stands in packets behind the parameters, as it is.",
+            doc: "A text that packets have behind the parameters, as it is.",
             example: "
             location / {
                 uwsgi_pass 127.0.0.1:9000;
@@ -107,9 +107,9 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
              | non_idempotent | off …",
             Failures::OF_APPLICATIONS,
-            "What has another server asked, as long as nothing was sent to the client: a connection that \
-             breaks or cannot be made, a timeout, a broken response, a status. `POST`, `LOCK` and `PATCH` \
-             are asked once, unless `non_idempotent` is said or nothing was sent."
+            "The cases in which another server is asked, as long as nothing was sent to the client: a \
+             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
+             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
         ),
     ]
 );

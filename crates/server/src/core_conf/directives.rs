@@ -171,9 +171,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::ONE_MORE,
         syntax: "worker_cpu_affinity MASK …\nworker_cpu_affinity auto [MASK]",
         default: "",
-        doc: "Which processors the first event loop may run on, the second, and so on: a mask is a row of \
-              zeros and ones, the last of which is processor 0. `auto` gives each loop a processor of its \
-              own, of those in the mask. A thread that has lost its loop may run anywhere.",
+        doc: "Sets the processors that the first event loop may run on, the second, and so on: a mask is a \
+              row of zeros and ones, the last of which is processor 0. `auto` gives each loop a processor \
+              of its own, of those in the mask. A thread that has lost its loop may run anywhere.",
         example: "
             worker_processes auto;
             worker_cpu_affinity auto;",
@@ -231,7 +231,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         doc: "Whether the worker process, where its user leaves it no capability, gives up for good what \
               programs that it executes could bring along (PR_SET_NO_NEW_PRIVS): set-user-ID and \
               set-group-ID bits and file capabilities have no effect then. A worker of `user root` keeps \
-              its rights, and is not changed. `off` is for those who run such programs from the worker.",
+              its rights, and is not changed. `off` is for workers that run such programs.",
         example: "
             user nobody nogroup;
             no_new_privileges on;",

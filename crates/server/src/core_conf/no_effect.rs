@@ -21,8 +21,8 @@ pub struct NoEffect {
 pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect {
         directive: "accept_mutex",
-        reason: "loops take turns anyway: the kernel wakes one of them for one connection, and who was woken \
-                 goes to the end",
+        reason: "loops take turns anyway: the kernel wakes one of them for one connection, and a loop that \
+                 was woken goes to the end",
     },
     NoEffect { directive: "accept_mutex_delay", reason: "loops never wait for a turn to accept" },
     NoEffect { directive: "aio_write", reason: "threads of a pool write temporary files in any case" },
@@ -187,7 +187,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE1,
         syntax: "debug_points abort | stop",
         default: "",
-        doc: "What nginx does when it finds a mistake in itself.",
+        doc: "In nginx: whether it stops or aborts when it finds a mistake in itself.",
         example: "",
         see: &[],
         handler: |scope, d| {

@@ -45,9 +45,9 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE123,
         syntax: "limit_req zone=NAME [burst=NUMBER] [nodelay | delay=NUMBER]",
         default: "",
-        doc: "Applies a zone. What is beyond its rate waits until it is within the rate, up to `burst` \
-              requests (default 0); more are refused. With `delay=` that many do not wait, with `nodelay` \
-              none does. Several at one level all hold.",
+        doc: "Limits how fast requests with the same key are processed. Requests beyond the zone's rate \
+              wait until they are within it, up to `burst` of them (default 0); more are refused. With \
+              `delay=` that many do not wait, with `nodelay` none does. Several at one level all hold.",
         example: "
             limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
 
@@ -89,7 +89,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "limit_req_status CODE",
         default: "limit_req_status 503",
-        doc: "What a request that is refused is answered with, from 400 to 599.",
+        doc: "The status of requests that are refused, from 400 to 599.",
         example: "
             limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
 

@@ -39,19 +39,18 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     args: Args::NOARGS.or(Args::TAKE12),
     syntax: "status [auto | prometheus | json] [write=on | off]",
     default: "",
-    doc: "Own directive. Answers every GET with all that the server counts (`docs/metrics.md`): in the text \
-          format of Prometheus, version 0.0.4, or as JSON, which also has the latest reports about blocked \
-          loops. With `auto`, the default, it is JSON where the path ends in `.json` or `Accept` names \
-          `application/json`. Who may see it is for `allow` and `deny` to say.\n\n\
-          With `write=on` paths below the location that have `upstreams` in them are about groups of \
-          servers, in the words of the commercial nginx and as JSON: GET of `upstreams/` and \
-          `upstreams/NAME` shows how their servers fare, GET of `upstreams/NAME/servers/` and \
-          `…/servers/ID` what is said of them. POST to `upstreams/NAME/servers/` adds one, PATCH of \
-          `…/servers/ID` changes it (`weight`, `max_conns`, `max_fails`, `fail_timeout`, `slow_start`, \
-          `route`, `down`, `drain`), DELETE removes it: of groups with a `zone`, and for clients of unix \
-          sockets alone. Changes outlive reloads and workers, unless the group's `server` lines have \
-          changed; with `state` also the server. New servers are addresses; a body has 16 KiB at most, a \
-          group 1,024 servers.",
+    doc: "Own directive. Answers every GET with all that the server counts (`docs/metrics.md`): in the \
+          text format of Prometheus, version 0.0.4, or as JSON, which also has the latest reports about \
+          blocked loops. With `auto`, the default, it is JSON where the path ends in `.json` or `Accept` \
+          names `application/json`. Close it with `allow` and `deny`.\n\nWith `write=on` paths below the \
+          location that have `upstreams` in them are about groups of servers, in the words of the \
+          commercial nginx and as JSON: GET of `upstreams/` and `upstreams/NAME` shows how their servers \
+          fare, GET of `upstreams/NAME/servers/` and `…/servers/ID` what is said of them. POST to \
+          `upstreams/NAME/servers/` adds one, PATCH of `…/servers/ID` changes it (`weight`, `max_conns`, \
+          `max_fails`, `fail_timeout`, `slow_start`, `route`, `down`, `drain`), DELETE removes it: of \
+          groups with a `zone`, and for clients of unix sockets alone. Changes outlive reloads and \
+          workers, unless the group's `server` lines have changed; with `state` also the server. New \
+          servers are addresses; a body has 16 KiB at most, a group 1,024 servers.",
     example: "
         location = /metrics {
             status;

@@ -71,8 +71,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_proxied off | expired | no-cache | no-store | private | no_last_modified | no_etag | \
                  auth | any …",
         default: "gzip_proxied off;",
-        doc: "What is compressed for requests with `Via`, which come from proxies: nothing, what a cache \
-              must not keep for one of these reasons, or everything.",
+        doc: "Compresses responses to requests with `Via`, which come from proxies: none of them, those \
+              that a cache must not keep for one of these reasons, or all.",
         example: r#"
             gzip on;
             gzip_http_version 1.0;

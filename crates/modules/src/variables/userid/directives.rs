@@ -47,8 +47,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "userid_service NUMBER",
         default: "",
-        doc: "Which server has made a cookie; without it, for cookies of the second version, the last four \
-              bytes of the server's address.",
+        doc: "A number for this server in the cookies that it makes; without it, for cookies of the second \
+              version, the last four bytes of the server's address.",
         example: r#"
             userid on;
             userid_mark 2;
@@ -179,7 +179,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE123,
         syntax: "userid_flags off | [secure] [httponly] [samesite=strict | samesite=lax | samesite=none]",
         default: "userid_flags off;",
-        doc: "What else is said of the cookie.",
+        doc: "Attributes of the cookie.",
         example: "
             userid on;
             userid_name uid;
@@ -221,8 +221,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "userid_mark LETTER | DIGIT | = | off",
         default: "userid_mark off;",
-        doc: "A character in place of the padding of the cookie. A client whose cookie has another one gets \
-              it with this one, so that what else is said of the cookie can be changed.",
+        doc: "A character in place of the padding of the cookie. A client whose cookie has another one \
+              gets it with this one, so that its other attributes can be changed.",
         example: r#"
             userid on;
             userid_mark 2;
