@@ -7,6 +7,7 @@
 
 mod asan;
 mod bench;
+mod book;
 mod docs;
 mod fuzz;
 mod layout;
@@ -30,7 +31,9 @@ usage: cargo xtask COMMAND
   loom [SWITCHES]  loom models with so many forced switches (default 4, one more than test has)
   stress [MINUTES] the runtime's tests under bad conditions, then everything at once for that long
                    (default 10; needs the nightly toolchain)
-  docs [--check]   write the references in docs/, or say whether they are fresh
+  docs [--check]   write the generated parts of docs/, or say whether they are fresh, every page of a module
+                   has its example and its limits, and every link leads somewhere
+  book             the manual as HTML with a search, in target/book
   bench ARGS       build with optimisation and run clearway-bench ARGS (bench --help lists them)
   fuzz [SECONDS [PREFIX …]]  run each fuzz target for that long (default 20; needs the nightly toolchain)
   miri [PACKAGE …] the crates without system calls under Miri (needs it, and the nightly toolchain)
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Some("test") => test::command(),
         Some("record") => record::command(rest),
         Some("docs") => docs::command(rest),
+        Some("book") => book::command(),
         Some("bench") => bench::command(rest),
         Some("loom") => test::loom_command(rest),
         Some("stress") => stress::command(rest),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Outcome, Step, root, target_dir};
-use crate::{docs, retry, tidy};
+use crate::{book, docs, retry, tidy};
 
 /// After how many polls a loop is lent in the two runs that do so.
 const CHAOS: [&str; 2] = ["1", "7"];
@@ -23,6 +23,9 @@ const PROPTEST_SEED: &str = "20260101";
 /// The test program that compares with nginx.
 const COMPARING: &str = "differential";
 
+/// The test program that plays the manual's examples: what they show is the same however loops are lent.
+const MANUAL: &str = "manual";
+
 /// Its tests wait more than they compute: for servers to start and to end, and for what does not come.
 const COMPARISONS_PER_PROCESSOR: usize = 3;
 
@@ -33,6 +36,7 @@ pub(crate) fn ci() -> Outcome {
         Step::cargo(&format!("clippy --workspace --all-targets {features} -- -D warnings")).run()?;
     }
     docs::command(&["--check".to_owned()])?;
+    book::command()?;
     command()
 }
 
@@ -108,8 +112,10 @@ fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
         None => run(&format!("test {packages} --exclude clearway-tests"), "")?,
     }
     let test = |selected: &str, harness: &str| run(&format!("test {packages} {selected}"), harness);
+    let mut programs = of_the_binary()?;
+    programs.retain(|name| lend_every.is_none() || name != MANUAL);
     let (comparing, others): (Vec<String>, Vec<String>) =
-        of_the_binary()?.into_iter().partition(|name| name == COMPARING);
+        programs.into_iter().partition(|name| name == COMPARING);
     test(&selection(&others), "")?;
     test(&selection(&comparing), &format!("--test-threads={}", comparisons_at_a_time()))
 }
@@ -179,6 +185,9 @@ mod tests {
     #[test]
     fn the_test_programs_are_found() {
         let names = of_the_binary().expect("the directory is there");
-        assert!(names.len() > 1 && names.iter().any(|name| name == COMPARING), "{names:?}");
+        assert!(
+            names.len() > 1 && [COMPARING, MANUAL].iter().all(|name| names.iter().any(|n| n == name)),
+            "{names:?}"
+        );
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Prints the directive reference; for the documentation of the project.
     DocsDirectives,
+    /// Prints what the tables say on the pages of modules.
+    DocsModules,
     /// Prints the metric reference.
     DocsMetrics,
     /// Prints the variable reference.
@@ -80,6 +82,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, String> {
     match arguments.first().and_then(|first| first.to_str()) {
         Some("serve") => parse_serve(&arguments[1..]).map(Command::Serve),
         Some("docs-directives") => Ok(Command::DocsDirectives),
+        Some("docs-modules") => Ok(Command::DocsModules),
         Some("docs-metrics") => Ok(Command::DocsMetrics),
         Some("docs-variables") => Ok(Command::DocsVariables),
         Some("--help") => Ok(Command::Nginx(Nginx {

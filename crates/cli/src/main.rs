@@ -15,7 +15,7 @@ use clearway_server::early_log::{Verbatim, say};
 use clearway_server::invocation::Invocation;
 use clearway_server::master::{self, Failed};
 use clearway_server::options::{DefaultErrorLog, Options};
-use clearway_server::{check, metrics, plugin_process, reference, signal_command, version, worker};
+use clearway_server::{check, manual, metrics, plugin_process, reference, signal_command, version, worker};
 
 use command_line::{Command, Nginx, Print, Scheme, Serve, Show, Task};
 
@@ -43,6 +43,7 @@ fn act() -> ExitCode {
         Ok(Command::Nginx(nginx)) => run(nginx, arguments, title),
         Ok(Command::Serve(wanted)) => serve(&wanted, arguments, title),
         Ok(Command::DocsDirectives) => print(reference::directives().as_bytes()),
+        Ok(Command::DocsModules) => print(manual::modules().as_bytes()),
         Ok(Command::DocsMetrics) => print(metrics::reference().as_bytes()),
         Ok(Command::DocsVariables) => print(reference::variables().as_bytes()),
         Err(message) => {

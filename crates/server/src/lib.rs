@@ -11,6 +11,7 @@ mod examples;
 mod fresh_files;
 pub mod invocation;
 pub mod load;
+pub mod manual;
 pub mod master;
 mod messages;
 pub mod metrics;

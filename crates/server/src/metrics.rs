@@ -62,6 +62,21 @@ second; `histogram_quantile()` works on all histograms.
 ## Histograms
 ";
 
+/// Rows of a table: what these groups and these modules count.
+pub(crate) fn rows(groups: &[&str], modules: &[&'static Module]) -> Vec<String> {
+    let of_groups = GROUPS.iter().filter(|group| groups.contains(&group.title));
+    let of_groups = of_groups.flat_map(|group| group.entries).flat_map(Entry::families);
+    let of_modules = modules.iter().flat_map(|module| module.metrics).map(|metric| metric.family());
+    of_groups.chain(of_modules).map(row).collect()
+}
+
+fn row(family: &'static Family) -> String {
+    let Family { kind, name, unit, help, labels } = family;
+    let labels = labels.iter().map(|Label { name, help }| format!(" `{name}`: {help}"));
+    let help = format!("{help}{}", labels.collect::<String>()).replace('|', "\\|");
+    format!("| `clearway_{name}` | {}, in {unit} | {help} |", kind.as_str())
+}
+
 fn write_family(text: &mut String, family: &Family) {
     let Family { kind, name, unit, help, labels } = family;
     let kind = kind.as_str();

@@ -1,13 +1,15 @@
-//! The references of directives and variables as Markdown, from the tables that the loader itself uses.
+//! The index of directives, their entries on the pages of modules, and the reference of variables, as
+//! Markdown from the tables that the loader itself uses. Boot only.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clearway_conf::{Contexts, Spec};
-use clearway_http::{VariableKind, context};
+use clearway_http::{VariableKind, VariableSpec, context};
 
 use crate::core_conf::{EVENTS, MAIN, NO_EFFECT};
 use crate::load::tables;
+use crate::manual::{PROCESS, page_of};
 
 const CONTEXTS: [(Contexts, &str); 8] = [
     (MAIN, "main"),
@@ -20,7 +22,8 @@ const CONTEXTS: [(Contexts, &str); 8] = [
     (context::LIMIT_EXCEPT, "limit_except"),
 ];
 
-struct Entry {
+/// What the manual says of a directive.
+pub(crate) struct Entry {
     syntax: &'static str,
     default: &'static str,
     contexts: Contexts,
@@ -29,24 +32,73 @@ struct Entry {
     see: &'static [&'static str],
 }
 
-/// All directives, by name.
+/// Where each directive is described: its page.
+pub(crate) struct Links(BTreeMap<&'static str, &'static str>);
+
+impl Links {
+    pub(crate) fn new() -> Self {
+        let (core, http) = tables();
+        let mut pages = BTreeMap::new();
+        for module in http.modules() {
+            pages.extend(module.directives.iter().map(|spec| (spec.name, page_of(module))));
+        }
+        // What both tables have (`include`, `error_log`) is looked for where a file begins.
+        pages.extend(core.specs().map(|spec| (spec.name, PROCESS)));
+        Self(pages)
+    }
+
+    /// The address of a directive's text, for a page in the same directory.
+    pub(crate) fn address_from(&self, page: &str, directive: &str) -> String {
+        match self.0.get(directive) {
+            Some(other) if *other != page => format!("{other}.md#{directive}"),
+            _ => format!("#{directive}"),
+        }
+    }
+}
+
+/// The index: all directives, by name, each with its page and its first sentence.
+///
+/// # Panics
+/// Never: writing to memory does not fail.
 #[must_use]
 pub fn directives() -> String {
     let (core, http) = tables();
+    let links = Links::new();
     let mut entries: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
     core.specs().for_each(|spec| add(&mut entries, spec));
     http.table().specs().for_each(|spec| add(&mut entries, spec));
     let mut text = String::from(
-        "# Directives\n\nGenerated from the directive tables by `cargo xtask docs`; do not edit.\n",
+        "# Directives\n\nGenerated from the directive tables by `cargo xtask docs`; do not edit.\n\n\
+         Each links to its text on the page of its module: syntax, default, contexts and an example.\n\n\
+         | directive | page | what it does |\n|---|---|---|\n",
     );
     for (name, entries) in entries {
-        write_entry(&mut text, name, &entries).expect("writing to a String does not fail");
+        let page = links.0.get(name).copied().unwrap_or(PROCESS);
+        let what = first_sentence(entries.first().map_or("", |entry| entry.doc)).replace('|', "\\|");
+        let what = if NO_EFFECT.iter().any(|entry| entry.directive == name) {
+            format!("{what} Accepted without effect.")
+        } else {
+            what
+        };
+        writeln!(text, "| [{name}](modules/{page}.md#{name}) | [{page}](modules/{page}.md) | {what} |")
+            .expect("writing to a String does not fail");
     }
     text
 }
 
+/// Up to the first full stop that ends a sentence.
+fn first_sentence(doc: &str) -> &str {
+    let doc = doc.lines().next().unwrap_or_default();
+    let is_end = |at: &usize| {
+        let behind = doc[at + 1..].trim_start();
+        behind.is_empty() || doc[at + 1..].starts_with(' ') && behind.starts_with(|c: char| !c.is_lowercase())
+    };
+    let end = doc.match_indices('.').map(|(at, _)| at).find(is_end);
+    end.map_or(doc, |at| &doc[..=at])
+}
+
 /// A directive that two tables have with the same text (`include`, `error_log`) is one entry.
-fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
+pub(crate) fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
     let of_name = entries.entry(spec.name).or_default();
     match of_name.iter_mut().find(|entry| entry.doc == spec.doc) {
         Some(entry) => entry.contexts = entry.contexts.or(spec.contexts),
@@ -61,8 +113,14 @@ fn add<C>(entries: &mut BTreeMap<&'static str, Vec<Entry>>, spec: &Spec<C>) {
     }
 }
 
-fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Result {
-    writeln!(text, "\n## {name}")?;
+/// The entry of a directive; `address` says where another one is described.
+pub(crate) fn write_entry(
+    text: &mut String,
+    name: &str,
+    entries: &[Entry],
+    address: &dyn Fn(&str) -> String,
+) -> std::fmt::Result {
+    writeln!(text, "\n### {name}")?;
     let no_effect = NO_EFFECT.iter().find(|entry| entry.directive == name);
     for Entry { syntax, default, contexts, doc, example, see } in entries {
         let syntax: Vec<String> = syntax.lines().map(|line| format!("`{line};`")).collect();
@@ -81,7 +139,7 @@ fn write_entry(text: &mut String, name: &str, entries: &[Entry]) -> std::fmt::Re
         }
         write_example(text, example)?;
         if !see.is_empty() {
-            let links: Vec<String> = see.iter().map(|name| format!("[{name}](#{name})")).collect();
+            let links: Vec<String> = see.iter().map(|name| format!("[{name}]({})", address(name))).collect();
             writeln!(text, "\nSee also: {}.", links.join(", "))?;
         }
     }
@@ -101,30 +159,38 @@ fn write_example(text: &mut String, example: &str) -> std::fmt::Result {
     Ok(())
 }
 
+/// A variable's name as it is written, and its text.
+pub(crate) fn variable_row(spec: &VariableSpec) -> (String, String) {
+    let (family, note) = match spec.kind {
+        VariableKind::Exact => ("", ""),
+        VariableKind::Changeable => ("", " `set`, `map` and the like may take its place."),
+        VariableKind::Assigned(_) => ("", " `set` changes the request itself."),
+        VariableKind::Prefix => ("NAME", ""),
+    };
+    (format!("${}{family}", spec.name), format!("{}{note}", spec.doc).replace('|', "\\|"))
+}
+
 /// All variables, by name.
+///
+/// # Panics
+/// Never: writing to memory does not fail.
 #[must_use]
 pub fn variables() -> String {
     let (_, http) = tables();
     let mut entries = BTreeMap::new();
     for module in http.modules() {
         for spec in module.variables {
-            let (family, note) = match spec.kind {
-                VariableKind::Exact => ("", ""),
-                VariableKind::Changeable => ("", " `set`, `map` and the like may take its place."),
-                VariableKind::Assigned(_) => ("", " `set` changes the request itself."),
-                VariableKind::Prefix => ("NAME", ""),
-            };
-            let text = format!("{}{note} (module `{}`)", spec.doc, module.name);
-            entries.insert(format!("${}{family}", spec.name), text);
+            let (name, doc) = variable_row(spec);
+            entries.insert(name, (page_of(module), doc));
         }
     }
     let mut text = String::from(
         "# Variables\n\nGenerated from the tables of variables by `cargo xtask docs`; do not edit.\n\n\
          What `set`, `map`, `geo`, `split_clients`, `auth_request_set` and groups of expressions name is a \
-         variable as well.\n\n| variable | value |\n|---|---|\n",
+         variable as well.\n\n| variable | page | value |\n|---|---|---|\n",
     );
-    for (name, doc) in entries {
-        writeln!(text, "| `{name}` | {} |", doc.replace('|', "\\|"))
+    for (name, (page, doc)) in entries {
+        writeln!(text, "| `{name}` | [{page}](modules/{page}.md) | {doc} |")
             .expect("writing to a String does not fail");
     }
     text
@@ -153,8 +219,29 @@ mod tests {
 
     #[test]
     fn the_reference_marks_what_has_no_effect() {
-        let text = directives();
+        let text = crate::manual::modules();
         assert_eq!(text.matches("\n**Accepted without effect**: ").count(), NO_EFFECT.len());
-        assert!(text.contains("\n## lock_file\n"));
+        assert!(text.contains("\n### lock_file\n"));
+    }
+
+    #[test]
+    fn every_directive_is_in_the_index_with_its_page() {
+        let (index, links) = (directives(), Links::new());
+        for (name, page) in &links.0 {
+            assert!(index.contains(&format!("| [{name}](modules/{page}.md#{name}) |")), "{name}");
+        }
+        assert!(links.0.len() > 600);
+    }
+
+    #[test]
+    fn a_sentence_ends_before_the_next_one() {
+        for (doc, first) in [
+            ("One. Two.", "One."),
+            ("Takes `a.b`, e.g. this. Then.", "Takes `a.b`, e.g. this."),
+            ("Without end", "Without end"),
+            ("First line\nsecond.", "First line"),
+        ] {
+            assert_eq!(first_sentence(doc), first);
+        }
     }
 }
