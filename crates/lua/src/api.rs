@@ -28,6 +28,7 @@ mod ndk;
 #[cfg(feature = "tls")]
 mod ocsp;
 pub(crate) mod output;
+mod pipe;
 mod properties;
 pub mod regex;
 mod request;
@@ -95,6 +96,7 @@ const ROOMS: &[Room] = &[
     compiled::install,
     // Behind all that makes globals.
     modules::install,
+    pipe::install,
     json::install,
     loaded::install,
 ];

@@ -27,6 +27,8 @@ pub(crate) mod pooled;
 #[cfg(not(loom))]
 pub(crate) mod pooled_call;
 #[cfg(not(loom))]
+pub(crate) mod program;
+#[cfg(not(loom))]
 pub(crate) mod request_state;
 #[cfg(all(not(loom), feature = "tls"))]
 pub(crate) mod shaking;

@@ -18,6 +18,7 @@ use clearway_runtime::LoopRef;
 use clearway_runtime::TaskCell;
 
 use crate::place::Place;
+use crate::program::Programs;
 use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
 use crate::vm::settings::LUA_CONF;
@@ -73,6 +74,8 @@ pub(crate) struct Kept {
     pub(crate) on_abort: OnAbort,
     /// Connections to other servers.
     pub(crate) sockets: Sockets,
+    /// Programs that it has started.
+    pub(crate) programs: Programs,
     /// Where calls stand that run in pools, once there was one.
     pub(crate) place: Option<Place>,
     /// Whether the type of the response was chosen, so that the extension of the path does not.

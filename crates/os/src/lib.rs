@@ -24,6 +24,7 @@ pub mod memory_limit;
 pub mod open;
 pub mod outgoing;
 pub mod page_cache;
+pub mod piped;
 pub mod poll;
 pub mod process;
 pub mod sampling;

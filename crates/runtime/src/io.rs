@@ -8,6 +8,8 @@ pub(crate) mod datagram;
 pub(crate) mod first_reads;
 #[cfg(not(loom))]
 pub(crate) mod listener;
+#[cfg(not(loom))]
+pub(crate) mod pipe_end;
 pub(crate) mod slots;
 #[cfg(not(loom))]
 pub(crate) mod socket;

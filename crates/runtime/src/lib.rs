@@ -36,6 +36,7 @@ pub use crate::{
     io::connect::Connecting,
     io::datagram::Datagrams,
     io::listener::Listener,
+    io::pipe_end::PipeEnd,
     io::slots::SLOTS_MAX,
     io::socket::{Probe, Socket, Woken},
     shared::Config,

@@ -14,6 +14,7 @@ mod lifecycle;
 mod network;
 mod own;
 mod plugins;
+mod programs;
 mod signals;
 mod worker_threads;
 

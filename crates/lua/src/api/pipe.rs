@@ -1,0 +1,324 @@
+//! `ngx.pipe`: programs whose standard input, output and errors code uses without blocking anything. The
+//! object is in pipe.lua; here are its functions, which know a program by its number.
+
+use std::ffi::CString;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+
+use clearway_base::Errno;
+use clearway_base::log::{Level, Verbatim};
+use clearway_luajit::{Call, Fault, Raise, Returns, Stack, Value};
+use clearway_os::child::Exit;
+use clearway_os::piped;
+use clearway_runtime::LoopRef;
+
+use super::room::{Install, put};
+use super::tcp::{log, refuse};
+use crate::current::{Pause, YIELDABLE, allow, current, pause};
+use crate::program::{self, Asked, Lack, Program, Taken, Wanted, Which};
+use crate::threads::{Answers, Operation};
+
+/// Arguments, or variables of the environment, of a program.
+const WORDS_MAX: usize = 65_536;
+
+pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
+    install.table("_pipe", |stack| {
+        put(stack, "spawn", spawn);
+        put(stack, "read", read);
+        put(stack, "write", write);
+        put(stack, "shutdown", shutdown);
+        put(stack, "wait", wait);
+        put(stack, "kill", kill);
+        put(stack, "drop", give_up);
+    });
+    install.run(include_str!("pipe.lua"), c"=ngx.pipe")
+}
+
+fn home_of(call: &mut Call<'_>) -> Result<LoopRef, Raise> {
+    match current(call, |current| current.home())? {
+        Some(home) => Ok(home),
+        None => Err(call.raise("no request found")),
+    }
+}
+
+/// (words, errors go with the output, bytes of a read, environment or nil): number and pid of a program.
+fn spawn(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let arguments = words(call, 1);
+    let errors = if call.number(2)? == 0.0 { piped::Errors::Apart } else { piped::Errors::WithOutput };
+    let buffer = call.number(3)? as usize;
+    let environment = match call.stack.get(4) {
+        Value::Nil => None,
+        _ => Some(words(call, 4)),
+    };
+    let home = home_of(call)?;
+    let Some(path) = arguments.first() else { return refuse(call, "no such program") };
+    let piped = match piped::spawn(path, &arguments, environment.as_deref(), errors) {
+        Ok(piped) => piped,
+        Err(error) => {
+            let path = Verbatim(path.as_bytes());
+            let text =
+                format_args!("lua pipe child execvp() failed while executing {path} {}", Errno(&error));
+            log(call, Level::Error, text)?;
+            return match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(Returns::Values(0)),
+                _ => refuse(call, &Lack::System(error).text()),
+            };
+        }
+    };
+    let added = current(call, |current| current.kept(|kept| kept.programs.add(home, piped, buffer)))?;
+    let Some(program) = added.flatten() else { return refuse(call, "too many programs") };
+    let (number, pid) = (program.number, program.pid);
+    let merges = u8::from(errors == piped::Errors::WithOutput);
+    let text = format_args!(
+        "lua pipe spawn process:{number:016X} pid:{pid} merge_stderr:{merges} buffer_size:{buffer}"
+    );
+    log(call, Level::Debug, text)?;
+    call.stack.push(number as f64);
+    call.stack.push(f64::from(pid));
+    Ok(Returns::Values(2))
+}
+
+/// The texts of a table, each as far as C would read it.
+fn words(call: &mut Call<'_>, table: i32) -> Vec<CString> {
+    let mut words = Vec::new();
+    while words.len() < WORDS_MAX {
+        call.stack.raw_item(table, words.len() as i32 + 1);
+        let word = call.stack.text(-1).map(|text| {
+            let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+            CString::new(text).expect("it ends before the first zero")
+        });
+        call.stack.pop(1);
+        match word {
+            Some(word) => words.push(word),
+            None => break,
+        }
+    }
+    words
+}
+
+/// The program that the first argument names, said to be used so; `None` where it is gone.
+fn program_of(call: &mut Call<'_>, used: &str) -> Result<Option<Arc<Program>>, Raise> {
+    allow(call, YIELDABLE)?;
+    let number = call.number(1)? as u64;
+    let program = program::find(number);
+    let pid = program.as_ref().map_or(0, |program| program.pid);
+    log(call, Level::Debug, format_args!("lua pipe {used} process:{number:016X} pid:{pid}"))?;
+    Ok(program)
+}
+
+fn limit_of(call: &mut Call<'_>, argument: i32) -> Result<Option<u64>, Raise> {
+    let ms = call.number(argument)?;
+    Ok((ms > 0.0).then_some(ms as u64))
+}
+
+/// Says for what a pipe is waited, and how long.
+fn log_wait(
+    call: &mut Call<'_>,
+    program: &Program,
+    words: [&str; 2],
+    limit: Option<u64>,
+) -> Result<(), Raise> {
+    let (number, pid, [doing, verb]) = (program.number, program.pid, words);
+    if let Some(ms) = limit {
+        let text = format_args!("lua pipe add timer for {doing}: {ms}(ms) process:{number:016X} pid:{pid}");
+        log(call, Level::Debug, text)?;
+    }
+    log(call, Level::Debug, format_args!("lua pipe {verb} yielding process:{number:016X} pid:{pid}"))
+}
+
+fn push_taken(stack: &mut Stack<'_>, taken: Taken) -> i32 {
+    match taken {
+        Ok(data) => {
+            stack.push(&data[..]);
+            1
+        }
+        Err((lack, part)) => {
+            stack.push(());
+            stack.push(&*lack.text());
+            stack.push(&part[..]);
+            3
+        }
+    }
+}
+
+/// (number, from the errors, what is wanted, how much, milliseconds): data; or nil, why not, and a part.
+fn read(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let program = program_of(call, "read")?;
+    let which = if call.number(2)? == 0.0 { Which::Output } else { Which::Errors };
+    let count = call.number(4)? as usize;
+    let wanted = match call.number(3)? as i32 {
+        0 => Wanted::All,
+        1 => Wanted::Bytes(count),
+        2 => Wanted::Line,
+        _ => Wanted::Any(count),
+    };
+    let limit = limit_of(call, 5)?;
+    let Some(program) = program else { return refuse(call, "closed") };
+    if let Some(why) = program.objection(which, "pipe busy reading") {
+        return refuse(call, why);
+    }
+    if let Poll::Ready(taken) = program.read_now(which, wanted) {
+        return Ok(Returns::Values(push_taken(&mut call.stack, taken)));
+    }
+    let home = home_of(call)?;
+    log_wait(call, &program, ["reading", "read"], limit)?;
+    let reading = program::read(program, home, (which, wanted), limit);
+    let operation = Operation::new(async move {
+        let taken = reading.await;
+        let push = move |stack: &mut Stack<'_>| {
+            push_taken(stack, taken);
+        };
+        Answers::Push(Box::new(push), None)
+    });
+    pause(call, Pause::Operation(operation))
+}
+
+/// (number, data, milliseconds): how much was written; or nil and why not.
+fn write(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let program = program_of(call, "write")?;
+    let data = call.text(2)?.to_vec();
+    let limit = limit_of(call, 3)?;
+    let Some(program) = program else { return refuse(call, "closed") };
+    if let Some(why) = program.objection(Which::Input, "pipe busy writing") {
+        return refuse(call, why);
+    }
+    let written = match program.write_now(&data) {
+        Ok(written) if written == data.len() => {
+            call.stack.push(written as f64);
+            return Ok(Returns::Values(1));
+        }
+        Ok(written) => written,
+        Err(lack) => {
+            let number = program.number;
+            log(
+                call,
+                Level::Debug,
+                format_args!("lua pipe write data error pipe:{number:016X} (32: Broken pipe)"),
+            )?;
+            return refuse(call, &lack.text());
+        }
+    };
+    let home = home_of(call)?;
+    log_wait(call, &program, ["writing", "write"], limit)?;
+    let writing = program::write(program, home, (data, written), limit);
+    let operation = Operation::new(async move {
+        match writing.await {
+            Ok(count) => Answers::Push(Box::new(move |stack| stack.push(count as f64)), None),
+            Err(lack) => Answers::Failed(lack.text().into()),
+        }
+    });
+    pause(call, Pause::Operation(operation))
+}
+
+/// (number, 0 to 2): true; or nil and why not.
+fn shutdown(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let number = call.number(1)? as u64;
+    let which = match call.number(2)? as i32 {
+        0 => Which::Input,
+        1 => Which::Output,
+        _ => Which::Errors,
+    };
+    match program::find(number).map_or(Some("closed"), |program| program.close(which)) {
+        Some(why) => refuse(call, why),
+        None => {
+            call.stack.push(true);
+            Ok(Returns::Values(1))
+        }
+    }
+}
+
+fn push_exit(stack: &mut Stack<'_>, exit: Option<Exit>) {
+    let (reason, status) = match exit {
+        Some(Exit::Code(code)) => ("exit", code),
+        Some(Exit::Signal { number, .. }) => ("signal", number),
+        None => ("unknown", 0),
+    };
+    stack.push(status == 0);
+    stack.push(reason);
+    stack.push(f64::from(status));
+}
+
+/// (number, milliseconds): whether it ended well, "exit" or "signal", and which; or nil and why not.
+fn wait(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let program = program_of(call, "wait")?;
+    let limit = limit_of(call, 2)?;
+    let Some(program) = program else { return refuse(call, "exited") };
+    let home = home_of(call)?;
+    let waiter = match program.ask(home, limit) {
+        Asked::Refused(why) => return refuse(call, why),
+        Asked::Ended(exit) => {
+            push_exit(&mut call.stack, exit);
+            return Ok(Returns::Values(3));
+        }
+        Asked::Waits(waiter) => waiter,
+    };
+    log_wait(call, &program, ["waiting", "wait"], limit)?;
+    let operation = Operation::new(async move {
+        if !waiter.await {
+            return Answers::Failed("timeout".into());
+        }
+        match program.ask(home, None) {
+            Asked::Ended(exit) => Answers::Push(Box::new(move |stack| push_exit(stack, exit)), None),
+            Asked::Refused(why) => Answers::Failed(why.into()),
+            Asked::Waits(_) => Answers::Failed("exited".into()),
+        }
+    });
+    pause(call, Pause::Operation(operation))
+}
+
+/// (number, signal): true; or nil and why not.
+fn kill(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let number = call.number(1)? as u64;
+    let signal = call.number(2)? as i32;
+    let Some(program) = program::find(number).filter(|program| program.is_running()) else {
+        return refuse(call, "exited");
+    };
+    match program.send_signal(signal) {
+        Ok(()) => {
+            call.stack.push(true);
+            Ok(Returns::Values(1))
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => refuse(call, "invalid signal"),
+        Err(error) if Errno(&error).to_string().starts_with("(3:") => refuse(call, "exited"),
+        Err(error) => refuse(call, &Lack::System(error).text()),
+    }
+}
+
+/// (number): code has lost it, so it is killed if it runs. Called by the collector, for whatever runs then.
+fn give_up(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let number = call.number(1)? as u64;
+    let Some(program) = program::find(number) else { return Ok(Returns::Values(0)) };
+    let (pid, is_running) = (program.pid, program.is_running());
+    program.give_up();
+    // There may be nothing that it runs for, as where a VM is closed.
+    let _ = log(call, Level::Debug, format_args!("lua pipe destroy process:{number:016X} pid:{pid}"));
+    if is_running {
+        let _ = log(call, Level::Debug, format_args!("lua pipe kill process:{number:016X} pid:{pid}"));
+    }
+    Ok(Returns::Values(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::testing::Lua;
+
+    #[test]
+    fn arguments_are_checked() {
+        let mut lua = Lua::new();
+        for (code, error) in [
+            ("spawn()", "bad args arg: table expected, got nil"),
+            ("spawn({})", "bad args arg: non-empty table expected"),
+            ("spawn({'x'}, {buffer_size = 0})", "bad buffer_size option"),
+            ("spawn({'x'}, {environ = 'A=1'})", "bad environ option: table expected, got string"),
+            (
+                "spawn({'x'}, {environ = {'A=1', 2}})",
+                "index 2 of environ option: string expected, got number",
+            ),
+            ("spawn({'x'}, {environ = {'=1'}})", "'name=[value]' format expected, got '=1'"),
+            ("spawn({'x'}, {wait_timeout = -1})", "bad wait_timeout option"),
+        ] {
+            lua.raises(&format!("require('ngx.pipe').{code}"), error);
+        }
+    }
+}
