@@ -51,7 +51,11 @@ fn spawn(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Value::Nil => None,
         _ => Some(words(call, 4)),
     };
-    let home = home_of(call)?;
+    let Some(home) = current(call, |current| current.home())? else {
+        // It would end with the code that starts it, before anything could be read of it.
+        log(call, Level::Warn, format_args!("lua pipe: there is no loop yet for a program"))?;
+        return Ok(Returns::Values(0));
+    };
     let Some(path) = arguments.first() else { return refuse(call, "no such program") };
     let piped = match piped::spawn(path, &arguments, environment.as_deref(), errors) {
         Ok(piped) => piped,
@@ -302,6 +306,12 @@ fn give_up(call: &mut Call<'_>) -> Result<Returns, Raise> {
 #[cfg(test)]
 mod tests {
     use crate::api::testing::Lua;
+
+    #[test]
+    fn without_a_loop_nothing_is_started() {
+        let mut lua = Lua::new();
+        lua.says("local p = require('ngx.pipe').spawn({'true'}) return p:pid(), p:kill(9)", "0 nil exited");
+    }
 
     #[test]
     fn arguments_are_checked() {
