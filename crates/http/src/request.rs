@@ -41,7 +41,7 @@ use crate::request::tree::{PartsRef, Tree};
 use crate::request::values::Values;
 use crate::response::buffer::{Buf, BufferSize};
 use crate::tables::{Location, Snapshot, Variables};
-use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_decimal};
+use clearway_message::{HeaderLine, HeaderName, Known, Method, ResponseHead, Span, Version, put_ipv4};
 use clearway_site::{
     Conf, ConfKey, RedirectHost, RedirectPort, RedirectUrl, Server, ServerId, VariableId, regex::Regex,
 };
@@ -661,12 +661,7 @@ impl<'c> Request<'c> {
     /// Appends the address of the client (`$remote_addr`).
     pub fn put_peer(&self, out: &mut Vec<u8>) {
         if let clearway_net::PeerAddr::V4(ip, _) = self.peer() {
-            for (index, octet) in ip.octets().into_iter().enumerate() {
-                if index > 0 {
-                    out.push(b'.');
-                }
-                put_decimal(out, u64::from(octet));
-            }
+            put_ipv4(out, ip);
         } else {
             out.extend_from_slice(self.peer().to_string().as_bytes());
         }
@@ -775,7 +770,7 @@ impl<'c> Request<'c> {
         match self.host() {
             _ if *core.redirect_host == RedirectHost::ServerName => out.extend_from_slice(self.server.name()),
             Some(host) => out.extend_from_slice(host),
-            None => out.extend_from_slice(local.host().to_string().as_bytes()),
+            None => local.put_host(out),
         }
         let is_shown = *core.redirect_port == RedirectPort::Shown;
         let default_port = if self.tls().is_some() { 443 } else { 80 };

@@ -14,7 +14,7 @@ mod response_head;
 pub mod status;
 pub mod uri;
 
-pub use decimal::put_decimal;
+pub use decimal::{put_decimal, put_ipv4};
 pub use header::{HEAD_MAX_BYTES, Header, Known, Span, name_hash, offset};
 pub use header_lines::{HeaderLine, HeaderLines, HeaderName, Headers, Piece};
 pub use host::{Host, LatestHost, validate_host};

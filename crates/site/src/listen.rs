@@ -1,12 +1,12 @@
 //! Addresses to listen on: the options of `listen`, how several of them for one address combine, and
 //! which server answers there. Built at boot or reload with nginx's messages, immutable afterwards.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use clearway_base::log::{Level, Verbatim, bytes_of};
 use clearway_base::units;
 use clearway_conf::{Directive, Error};
+use clearway_message::put_ipv4;
 use clearway_net::bind::{self, Ipv6Only, Transport};
 use clearway_net::listen::{ListenAddr, OwnSocket, plan_sockets};
 use clearway_net::tune::Keepalive;
@@ -476,11 +476,15 @@ impl<'a> LocalAddress<'a> {
         }
     }
 
-    /// Without port; an IPv6 address without brackets (`$server_addr`).
-    pub fn host(&self) -> impl fmt::Display {
+    /// Appends it without port; an IPv6 address without brackets (`$server_addr`).
+    pub fn put_host(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Inet(address) => address.ip().to_string(),
-            Self::Unix(path) => format!("unix:{}", String::from_utf8_lossy(path)),
+            Self::Inet(SocketAddr::V4(address)) => put_ipv4(out, *address.ip()),
+            Self::Inet(SocketAddr::V6(address)) => out.extend_from_slice(address.ip().to_string().as_bytes()),
+            Self::Unix(path) => {
+                out.extend_from_slice(b"unix:");
+                out.extend_from_slice(path);
+            }
         }
     }
 
@@ -499,6 +503,19 @@ mod tests {
 
     fn inet(text: &str) -> ListenAddr {
         ListenAddr::Inet(text.parse().unwrap())
+    }
+
+    #[test]
+    fn an_address_without_its_port() {
+        let text = |address: LocalAddress<'_>| {
+            let mut out = Vec::new();
+            address.put_host(&mut out);
+            out
+        };
+        let inet = |text: &str| LocalAddress::Inet(text.parse().unwrap());
+        assert_eq!(text(inet("127.0.0.1:80")), b"127.0.0.1");
+        assert_eq!(text(inet("[::1]:80")), b"::1");
+        assert_eq!(text(LocalAddress::Unix(b"/run/\xff.sock")), b"unix:/run/\xff.sock");
     }
 
     fn options(parameters: &[&str]) -> Result<ListenOptions, String> {

@@ -127,7 +127,8 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         Presence::put(Some(view.request.server().name()), out)
     }),
     variable!("server_addr", "Address that the client connected to.", |view, _, out| {
-        put_text(&view.request.local_address().host().to_string(), out)
+        view.request.local_address().put_host(out);
+        Presence::Found
     }),
     variable!("server_port", "Port that the client connected to.", |view, _, out| {
         put_number(view.request.local_address().port().map(u64::from), out)
