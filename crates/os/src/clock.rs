@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[must_use]
 #[inline]
 pub fn monotonic_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
+    read(ClockId::Monotonic)
 }
 
 /// Milliseconds of `CLOCK_MONOTONIC`.
@@ -21,24 +21,74 @@ pub fn monotonic_ms() -> u64 {
 #[must_use]
 #[inline]
 pub fn coarse_ms() -> u64 {
-    nanoseconds(clock_gettime(ClockId::MonotonicCoarse)) / 1_000_000
+    read(ClockId::MonotonicCoarse) / 1_000_000
 }
 
 /// Milliseconds since the epoch (`CLOCK_REALTIME`).
 #[must_use]
 #[inline]
 pub fn unix_ms() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Realtime)) / 1_000_000
+    read(ClockId::Realtime) / 1_000_000
 }
 
 /// Nanoseconds of CPU that the calling thread has used. The one clock here that enters the kernel.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+    read(ClockId::ThreadCPUTime)
+}
+
+#[inline]
+fn read(clock: ClockId) -> u64 {
+    #[cfg(feature = "testing")]
+    if let Some(ns) = testing::read(clock) {
+        return ns;
+    }
+    nanoseconds(clock_gettime(clock))
 }
 
 fn nanoseconds(t: rustix::time::Timespec) -> u64 {
     t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
+}
+
+/// A clock that a test moves: one for the whole process, and all of the above show it.
+#[cfg(feature = "testing")]
+pub mod testing {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rustix::time::ClockId;
+
+    /// What the wall clock shows at first when the others show 0, in nanoseconds since the epoch.
+    const WALL_NS: u64 = 1_700_000_000_000_000_000;
+
+    /// 0: the clocks are the machine's.
+    static NOW_NS: AtomicU64 = AtomicU64::new(0);
+
+    /// What the others show when the wall clock shows `WALL_NS`.
+    static BEGIN_NS: AtomicU64 = AtomicU64::new(0);
+
+    /// From now on clocks show this and stand still.
+    ///
+    /// # Panics
+    /// If it is 0.
+    pub fn set_ns(now_ns: u64) {
+        assert_ne!(now_ns, 0, "the machine's clocks go on where nothing is set");
+        NOW_NS.store(now_ns, Ordering::SeqCst);
+    }
+
+    /// The wall clock shows what it did first when the others show `begin_ns`.
+    pub fn begin_wall_at(begin_ns: u64) {
+        BEGIN_NS.store(begin_ns, Ordering::SeqCst);
+    }
+
+    pub(super) fn read(clock: ClockId) -> Option<u64> {
+        match NOW_NS.load(Ordering::Relaxed) {
+            0 => None,
+            now_ns if clock == ClockId::Realtime => {
+                Some((WALL_NS + now_ns).saturating_sub(BEGIN_NS.load(Ordering::Relaxed)))
+            }
+            now_ns => Some(now_ns),
+        }
+    }
 }
 
 #[cfg(test)]

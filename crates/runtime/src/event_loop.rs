@@ -12,5 +12,7 @@ mod turn;
 
 #[cfg(not(loom))]
 pub use turn::BACKLOG_PER_MS;
+#[cfg(all(feature = "testing", not(loom)))]
+pub use turn::Left;
 #[cfg(not(loom))]
 pub(crate) use turn::{Exit, Loop};

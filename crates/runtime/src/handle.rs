@@ -30,7 +30,7 @@ pub const TASK_OVERHEAD: usize = task::HEADER_SIZE;
 /// A set of loops and the threads that run them. It lives until the process ends: dropping the
 /// handle changes nothing, [`Runtime::stop`] ends the threads.
 #[derive(Clone, Copy)]
-pub struct Runtime(&'static Loops);
+pub struct Runtime(pub(crate) &'static Loops);
 
 impl Runtime {
     /// Starts the loops. Their carriers inherit the priority of the calling thread.

@@ -14,6 +14,8 @@ mod task;
 
 pub mod metrics;
 
+#[cfg(all(feature = "testing", not(loom)))]
+mod by_hand;
 #[cfg(not(loom))]
 mod handle;
 #[cfg(not(loom))]
@@ -25,6 +27,8 @@ mod shared;
 #[cfg(not(loom))]
 mod threads;
 
+#[cfg(all(feature = "testing", not(loom)))]
+pub use crate::by_hand::{Hand, Left};
 #[cfg(not(loom))]
 pub use crate::{
     event_loop::BACKLOG_PER_MS,

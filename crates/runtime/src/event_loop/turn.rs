@@ -126,6 +126,16 @@ fn is_hungry(task: NonNull<Header>) -> bool {
     header.appetite.is_hungry() && header.binding() == Binding::Free
 }
 
+/// What a loop has left to do that a test turns.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Tasks are ready.
+    Work,
+    /// Nothing before this time, or before something comes.
+    Until(Option<u64>),
+}
+
 /// Why a carrier stopped running a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -191,35 +201,45 @@ impl Loop {
         let mut next = Next::Wait;
         while !self.remote.shared.stopping() {
             // SAFETY: the caller owns the loop and is in RUN.
-            unsafe { self.gather(&mut lease, next) };
-            let found = self.ready.len();
-            for _ in 0..ROUNDS {
-                // SAFETY: as above.
-                unsafe { self.ask_for_help() };
-                for _ in 0..self.ready.len() {
-                    let Some(task) = self.ready.pop() else { break };
-                    // SAFETY: the caller owns the loop; the task comes out of a queue.
-                    if !unsafe { self.poll(task, Rank::Front, me, &mut lease) } {
-                        return Exit::Lost;
-                    }
-                    // SAFETY: rule 5 of word.rs; the reference ends with the statement.
-                    if unsafe { &*self.owned.get() }.meter.budget() == Budget::Used {
-                        break;
-                    }
-                }
-                self.take_injected();
-            }
-            // SAFETY: as above.
-            if self.behind.len() > 0 && !unsafe { self.serve_behind(found, me, &mut lease) } {
-                return Exit::Lost;
-            }
-            // SAFETY: as above.
-            match unsafe { self.help(me, &mut lease) } {
+            match unsafe { self.turn(me, &mut lease, next) } {
                 Some(what) => next = what,
                 None => return Exit::Lost,
             }
         }
         Exit::Stopped
+    }
+
+    /// One turn. What to do next, or `None` if the loop was lent meanwhile.
+    ///
+    /// # Safety
+    /// The caller is carrier `me` and owns the loop, in RUN.
+    #[inline]
+    unsafe fn turn(&'static self, me: usize, lease: &mut Lease, next: Next) -> Option<Next> {
+        // SAFETY: as for this function.
+        unsafe { self.gather(lease, next) };
+        let found = self.ready.len();
+        for _ in 0..ROUNDS {
+            // SAFETY: as above.
+            unsafe { self.ask_for_help() };
+            for _ in 0..self.ready.len() {
+                let Some(task) = self.ready.pop() else { break };
+                // SAFETY: as for this function; the task comes out of a queue.
+                if !unsafe { self.poll(task, Rank::Front, me, lease) } {
+                    return None;
+                }
+                // SAFETY: rule 5 of word.rs; the reference ends with the statement.
+                if unsafe { &*self.owned.get() }.meter.budget() == Budget::Used {
+                    break;
+                }
+            }
+            self.take_injected();
+        }
+        // SAFETY: as above.
+        if self.behind.len() > 0 && !unsafe { self.serve_behind(found, me, lease) } {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { self.help(me, lease) }
     }
 
     /// Polls hungry tasks for a slice of time, if it is time for one: the last look for events has made
@@ -579,6 +599,24 @@ impl Loop {
         self.remote.shared.come_back(lease.carrier(), *lease);
         self.remote.signal.signal();
         false
+    }
+
+    /// One turn that waits for nothing, of a loop that has no carrier.
+    ///
+    /// # Safety
+    /// The caller stands for carrier 0 and owns the loop, in RUN.
+    #[cfg(feature = "testing")]
+    pub(crate) unsafe fn turn_by_hand(&'static self, lease: &mut Lease) -> Left {
+        // SAFETY: as for this function.
+        let next = unsafe { self.turn(0, lease, Next::Look) };
+        assert!(next.is_some(), "there is no carrier to lend it to");
+        if self.ready_len() > 0 || !self.remote.inject.is_empty() {
+            return Left::Work;
+        }
+        // SAFETY: rule 5 of word.rs; the reference ends with this function.
+        let owned = unsafe { &mut *self.owned.get() };
+        owned.timers.take_inbox(&self.remote);
+        Left::Until(owned.timers.next_ms())
     }
 
     /// Counts polls; `true` for every `CHAOS_LEND`-th.
