@@ -2,7 +2,6 @@
 //! what carries it.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -10,7 +9,7 @@ use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{Client, Http1Link, Listener, Parts, Setup, TlsError, Transport};
 use clearway_net::PeerAddr;
-use clearway_runtime::{LoopRef, Socket};
+use clearway_runtime::LoopRef;
 
 /// A connection.
 pub(crate) struct Conn {
@@ -24,8 +23,8 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// A connection that was accepted on `home`.
-    pub(crate) fn new(listener: Arc<Listener>, home: LoopRef, socket: OwnedFd, peer: PeerAddr) -> Self {
-        let link = Http1Link::new(Transport::plain(Socket::new(home, socket)));
+    pub(crate) fn new(listener: Arc<Listener>, home: LoopRef, transport: Transport, peer: PeerAddr) -> Self {
+        let link = Http1Link::new(transport);
         let setup = listener.published(|| link.transport.local_address());
         Self { client: Client::new(listener, home, peer), setup, link }
     }

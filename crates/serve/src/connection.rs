@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
-use clearway_http::{CoreLocation, Lingering, Listener, Parts, TIMED_OUT};
+use clearway_http::{CoreLocation, Lingering, Listener, Parts, TIMED_OUT, Transport};
 use clearway_log::Place;
 use clearway_net::accept::{Accepted, ConnectionSlot};
-use clearway_runtime::{LoopRef, Tag, Woken};
+use clearway_runtime::{LoopRef, Socket, Tag, Woken};
 use clearway_site::Protocols;
 
 use crate::conn::Conn;
@@ -54,7 +54,21 @@ pub fn serve(
     home: LoopRef,
     accepted: Accepted,
 ) -> impl Future<Output = ()> + Send + 'static {
-    go_on(Connection::new(listener, home, accepted))
+    let Accepted { socket, peer, slot } = accepted;
+    let conn = Conn::new(listener, home, Transport::plain(Socket::new(home, socket)), peer);
+    go_on(Connection::new(conn, slot))
+}
+
+/// Serves one that no socket carries. To be spawned on the loop that the transport is at home on.
+#[cfg(feature = "testing")]
+pub fn serve_transport(
+    listener: Arc<Listener>,
+    transport: Transport,
+    peer: clearway_net::PeerAddr,
+    slot: ConnectionSlot,
+) -> impl Future<Output = ()> + Send + 'static {
+    let home = transport.home();
+    go_on(Connection::new(Conn::new(listener, home, transport, peer), slot))
 }
 
 /// Has a connection that waits for a request, and was moved to another loop, go on there.
@@ -222,9 +236,7 @@ pub(crate) enum Idle {
 }
 
 impl Connection {
-    fn new(listener: Arc<Listener>, home: LoopRef, accepted: Accepted) -> Self {
-        let Accepted { socket, peer, slot } = accepted;
-        let conn = Conn::new(listener, home, socket, peer);
+    fn new(conn: Conn, slot: ConnectionSlot) -> Self {
         let begun_in = generation(&conn);
         let waiting = Waiting { since_ms: conn.client.start_ms, min_timeout_ms: 0, begun_in };
         Self { conn, slot, waiting }

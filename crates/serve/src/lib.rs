@@ -15,5 +15,7 @@ mod stream;
 mod tls;
 
 pub use connection::serve;
+#[cfg(feature = "testing")]
+pub use connection::serve_transport;
 pub use internal::{InternalAnswer, Unanswered, answer_internal};
 pub use stream::serve_stream;
