@@ -1,0 +1,282 @@
+//! Programs: which clients there are, and what they, the clock and the loop do, one after the other.
+
+use crate::random::Random;
+
+/// Clients of one program at most.
+const CLIENTS_MAX: u64 = 4;
+/// Actions of one program.
+const ACTIONS: (u64, u64) = (20, 120);
+/// A body at most, bytes: more than all that is on its way on a connection at once.
+const BODY_MAX: u64 = 300_000;
+/// What a client may send as a body at most, bytes.
+const SENT_MAX: u64 = 100_000;
+
+/// What is done in one run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where it comes from.
+    pub seed: u64,
+    /// What each client speaks.
+    pub clients: Vec<Protocol>,
+    /// In their order.
+    pub actions: Vec<Action>,
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.0 and 1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// One thing that is done, and how often the loop is turned afterwards.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// Which client does it.
+    pub client: usize,
+    /// What.
+    pub step: Step,
+    /// Turns of the loop that follow.
+    pub turns: u64,
+}
+
+/// What can be done.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A request is made; it goes behind what the client still has to send.
+    Ask(Request),
+    /// So many bytes are sent, if there are as many and they are taken.
+    Send(usize),
+    /// So many bytes are received, if there are as many.
+    Receive(usize),
+    /// HTTP/2: the windows of the connection and of a recent stream are opened by so many bytes.
+    Open(u32),
+    /// HTTP/2: a recent request is cancelled.
+    Cancel(usize),
+    /// The clock moves by so many milliseconds.
+    Wait(u64),
+    /// The client sends nothing more.
+    Finish,
+    /// The client goes away.
+    Leave,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Unlike that of any other one of the program.
+    pub id: u32,
+    /// How it is asked.
+    pub method: Method,
+    /// What answers it.
+    pub kind: Kind,
+    /// What is sent with it.
+    pub body: Body,
+    /// HTTP/1: whether the connection is to end with it.
+    pub ends: bool,
+}
+
+/// How a request is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// With what comes of it.
+    Get,
+    /// Without its body.
+    Head,
+    /// With a body.
+    Post,
+}
+
+/// A request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// None.
+    None,
+    /// Its length is announced.
+    Known(u64),
+    /// It is not: in chunks of so many bytes, over HTTP/1.
+    Chunked(u64, u64),
+}
+
+impl Body {
+    /// Its bytes in all.
+    #[must_use]
+    pub fn length(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Known(length) | Self::Chunked(length, _) => length,
+        }
+    }
+}
+
+/// What answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// So many bytes, in pieces of that size, with a pause between them, milliseconds; whether their number
+    /// is known beforehand.
+    Bytes(u64, u64, u64, bool),
+    /// The request's body.
+    Echo,
+    /// A text that the configuration says, which looks at no body.
+    Fixed,
+    /// The same at a rate that is limited.
+    Slow(u64),
+    /// A page with another one before and behind it.
+    Around(u64),
+    /// What is not there.
+    Missing,
+    /// Another server.
+    Passed(u64, Peer),
+}
+
+/// How another server behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// It says how long its response is.
+    Exact,
+    /// Its response is chunked.
+    Chunked,
+    /// Its response ends with its connection.
+    UntilClose,
+    /// It answers in pieces, so many milliseconds apart.
+    Slow(u64),
+    /// It does not answer.
+    Silent,
+    /// It closes the connection before it answers.
+    Dies,
+    /// It closes the connection in the midst of its response.
+    DiesWithin,
+    /// The same with a chunked response.
+    DiesWithinChunk,
+    /// It sends more than it has announced.
+    TooMuch,
+    /// What it sends is no response.
+    Garbage,
+}
+
+impl Program {
+    /// What a seed says.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let count = random.between(1, CLIENTS_MAX);
+        let clients = (0..count).map(|_| random.pick(&[Protocol::Http1, Protocol::Http2])).collect();
+        let length = random.between(ACTIONS.0, ACTIONS.1);
+        // In most programs nothing takes so long that a timeout could be the reason of an end.
+        let longest_ms = random.pick(&[60, 60, 12_000]);
+        let mut next_id = 0;
+        let actions = (0..length)
+            .map(|_| Action {
+                client: usize::try_from(random.below(count)).expect("few"),
+                step: step(&mut random, &mut next_id, longest_ms),
+                turns: random.pick(&[0, 1, 1, 2, 5]),
+            })
+            .collect();
+        Self { seed, clients, actions }
+    }
+}
+
+fn step(random: &mut Random, next_id: &mut u32, longest_ms: u64) -> Step {
+    let bytes = |random: &mut Random, most| usize::try_from(random.size(most)).expect("it fits");
+    match random.below(100) {
+        0..25 => Step::Ask(request(random, next_id)),
+        25..50 => Step::Send(bytes(random, 70_000)),
+        50..75 => Step::Receive(bytes(random, 70_000)),
+        75..80 => Step::Open(u32::try_from(random.size(100_000)).expect("it fits").max(1)),
+        80..84 => Step::Cancel(bytes(random, 4)),
+        84..94 => Step::Wait(random.between(1, 60)),
+        94..97 => Step::Wait(random.between(longest_ms / 20, longest_ms)),
+        97..99 => Step::Finish,
+        _ => Step::Leave,
+    }
+}
+
+fn request(random: &mut Random, next_id: &mut u32) -> Request {
+    *next_id += 1;
+    let length = random.size(BODY_MAX);
+    let kind = match random.below(12) {
+        0..3 => {
+            let piece = random.size(40_000).max(1);
+            let pause_ms = random.pick(&[0, 0, 0, 5, 40]);
+            // Not more pieces than a run has time for.
+            Kind::Bytes(length, piece.max(length / 20), pause_ms, random.once_in(2))
+        }
+        3..5 => Kind::Echo,
+        5 => Kind::Fixed,
+        6 => Kind::Slow(length / 4),
+        7 => Kind::Around(random.size(20_000)),
+        8 => Kind::Missing,
+        _ => Kind::Passed(length, peer(random)),
+    };
+    let body = match random.below(3) {
+        _ if kind == Kind::Echo => sent_body(random),
+        0 => sent_body(random),
+        _ => Body::None,
+    };
+    let method = match body {
+        Body::None if random.once_in(8) => Method::Head,
+        Body::None => Method::Get,
+        _ => Method::Post,
+    };
+    Request { id: *next_id, method, kind, body, ends: random.once_in(10) }
+}
+
+fn sent_body(random: &mut Random) -> Body {
+    let length = random.size(SENT_MAX);
+    match random.once_in(2) {
+        true => Body::Known(length),
+        false => Body::Chunked(length, random.size(9000).max(length / 50).max(1)),
+    }
+}
+
+fn peer(random: &mut Random) -> Peer {
+    match random.below(20) {
+        0..6 => Peer::Exact,
+        6..10 => Peer::Chunked,
+        10..12 => Peer::UntilClose,
+        12 | 13 => Peer::Slow(random.pick(&[1, 30, 700])),
+        14 => Peer::Silent,
+        15 => Peer::Dies,
+        16 => Peer::DiesWithin,
+        17 => Peer::DiesWithinChunk,
+        18 => Peer::TooMuch,
+        _ => Peer::Garbage,
+    }
+}
+
+/// The byte of a body at a place: of each request another sequence, whose period no buffer has.
+#[must_use]
+pub fn pattern(id: u32, at: u64) -> u8 {
+    let mixed = (u64::from(id) << 32 | (at / 251)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 56) ^ (at % 251)) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_have_all_that_there_is() {
+        let steps: Vec<Step> =
+            (0..200).flat_map(|seed| Program::of(seed).actions).map(|action| action.step).collect();
+        let requests: Vec<&Request> = steps
+            .iter()
+            .filter_map(|step| if let Step::Ask(request) = step { Some(request) } else { None })
+            .collect();
+        assert!(requests.iter().any(|request| matches!(request.kind, Kind::Passed(_, Peer::Garbage))));
+        assert!(requests.iter().any(|request| request.method == Method::Head));
+        assert!(requests.iter().any(|request| matches!(request.body, Body::Chunked(1.., _))));
+        assert!(steps.iter().any(|step| matches!(step, Step::Leave)));
+        assert!(steps.iter().any(|step| matches!(step, Step::Cancel(_))));
+    }
+
+    #[test]
+    fn bodies_differ_from_each_other_and_from_themselves_further_on() {
+        let bytes = |id, from| (from..from + 64).map(|at| pattern(id, at)).collect::<Vec<u8>>();
+        assert_ne!(bytes(1, 0), bytes(2, 0));
+        assert_ne!(bytes(1, 0), bytes(1, 251));
+        assert_ne!(bytes(1, 0), bytes(1, 4096));
+    }
+}

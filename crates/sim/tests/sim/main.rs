@@ -1,0 +1,112 @@
+//! Simulated runs: programs drawn from seeds, with clients, the engine and another server, in simulated
+//! time.
+//! `CLEARWAY_SIM_SEEDS=N` runs that many (default 200), `CLEARWAY_SIM_SEED=N` one of them again.
+#![allow(clippy::disallowed_methods, reason = "a test: it has no loop but the one that it turns")]
+#![allow(clippy::disallowed_macros, reason = "a test talks to its terminal")]
+
+mod client;
+mod expected;
+mod http1;
+mod http2;
+mod other;
+mod site;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use clearway_net::accept::AcceptPolicy;
+use clearway_sim::{Program, shrink};
+
+use world::World;
+
+/// Of a run of the tests.
+const SEEDS: u64 = 200;
+
+/// Worlds, which share the clock of the process: one at a time.
+struct Worlds {
+    policies: &'static [AcceptPolicy],
+    directory: PathBuf,
+    world: World,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Worlds {
+    fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = std::env::temp_dir().join(format!("clearway-sim-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for a socket");
+        let policies = World::policies();
+        let world = World::new(directory.clone(), policies);
+        Self { policies, directory, world, _alone: alone }
+    }
+
+    /// A panic is a failure as well. Behind one the world is another.
+    fn run(&mut self, program: &Program) -> Result<String, String> {
+        let ran = catch_unwind(AssertUnwindSafe(|| self.world.run(program)));
+        let outcome = ran.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            Err(text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned())
+        });
+        if outcome.is_err() {
+            self.policies = World::policies();
+            self.world = World::new(self.directory.clone(), self.policies);
+        }
+        outcome
+    }
+
+    /// Fails with the smallest program that does.
+    fn must_run(&mut self, seed: u64) -> String {
+        let program = Program::of(seed);
+        let why = match self.run(&program) {
+            Ok(trace) => return trace,
+            Err(why) => why,
+        };
+        let smallest = shrink(&program, |fewer| self.run(fewer).is_err());
+        let why_smallest = self.run(&smallest).err().unwrap_or_default();
+        let actions: Vec<String> = smallest.actions.iter().map(|action| format!("  {action:?}")).collect();
+        panic!(
+            "seed {seed}: {why}\n{} of {} actions do it with {:?}:\n{}\n{why_smallest}\n\
+             again: cargo xtask sim seed {seed}",
+            smallest.actions.len(),
+            program.actions.len(),
+            smallest.clients,
+            actions.join("\n")
+        );
+    }
+}
+
+impl Drop for Worlds {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn asked(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+#[test]
+fn programs_of_all_seeds_keep_the_rules() {
+    let mut worlds = Worlds::new();
+    let seeds = match asked("CLEARWAY_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..asked("CLEARWAY_SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    for seed in seeds {
+        worlds.must_run(seed);
+        if seed % 1000 == 999 {
+            println!("{} seeds", seed + 1);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let mut worlds = Worlds::new();
+    let first: Vec<String> = (0..20).map(|seed| worlds.must_run(seed)).collect();
+    let again: Vec<String> = (0..20).map(|seed| worlds.must_run(seed)).collect();
+    assert_eq!(first, again);
+}
