@@ -43,8 +43,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE23,
         syntax: "rewrite REGEX REPLACEMENT [last | break | redirect | permanent]",
         default: "",
-        doc: "Replaces the path if the expression matches it. What stands behind a `?` in the replacement \
-              are new arguments, to which those of the request are added unless it ends in a `?`. Directives \
+        doc: "Replaces the path if the expression matches it. Text behind a `?` in the replacement becomes \
+              the arguments, to which those of the request are added unless it ends in a `?`. Directives \
               that follow see the new path; `last` ends them and has a location looked for, `break` ends \
               them and stays. `redirect` (302), `permanent` (301) and a replacement that begins with \
               `http://`, `https://` or `$scheme` send the client elsewhere. A request whose path was \

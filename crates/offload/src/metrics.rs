@@ -15,7 +15,7 @@ pub static POOL_QUEUE_WAIT: Family = Family::new(
     Kind::Histogram,
     "pool_queue_wait_seconds",
     "seconds",
-    "How long jobs waited for a thread of the pool, those included that nobody wanted any more.",
+    "How long jobs waited for a thread of the pool, including jobs whose request was over by then.",
 )
 .by(POOL);
 

@@ -137,7 +137,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "plugin_log NAME FUNCTION | off",
         default: "plugin_log off;",
         doc: "Tells a plugin of each request that is over, with the status and the bytes that were sent. \
-              What it answers is dropped; requests of which it could not be told are counted.",
+              Its answer is dropped; requests of which it could not be told are counted.",
         example: "
             plugin bills library=/usr/lib/clearway/bills.so process;
 

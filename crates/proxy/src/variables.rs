@@ -17,7 +17,8 @@ pub(crate) static VARIABLES: &[VariableSpec] = &[
         "upstream_addr",
         Exact,
         "Addresses of the servers that were asked, one behind the other; ` : ` stands between those of two \
-         locations (`X-Accel-Redirect`, `error_page`). Where nobody could be asked it is the group's name.",
+         locations (`X-Accel-Redirect`, `error_page`). Where no server could be asked it is the group's \
+         name.",
         |view, _, out| list(view, out, |attempt, out| {
             out.extend_from_slice(attempt.name().unwrap_or_default().as_bytes());
         })

@@ -24,7 +24,7 @@ pub static REFUSALS: Counter = Counter::new(
 pub static STRANGE: Counter = Counter::new(
     "resolver_unexpected_responses_total",
     "responses",
-    "Messages from name servers that were broken, late, or not asked for: somebody may be guessing.",
+    "Messages from name servers that were broken, late, or not asked for: an attacker may be guessing.",
 );
 
 /// See its text.

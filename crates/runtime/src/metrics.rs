@@ -143,7 +143,7 @@ pub static CARRIERS_STARTED: Counter =
 pub static CARRIERS_ENDED: Counter = Counter::new(
     "carriers_ended_total",
     "threads",
-    "Carriers that ended again, as nobody had needed them for some seconds.",
+    "Carriers that ended again, as they were not needed for some seconds.",
 );
 
 /// See its text.

@@ -21,6 +21,7 @@ const WARNS: &str = "send_lowat";
 struct Record {
     name: &'static str,
     contexts: Contexts,
+    doc: &'static str,
     example: &'static str,
     see: &'static [&'static str],
 }
@@ -32,6 +33,7 @@ fn records() -> Vec<Record> {
             $specs.map(|spec| Record {
                 name: spec.name,
                 contexts: spec.contexts,
+                doc: spec.doc,
                 example: spec.example,
                 see: spec.see,
             })
@@ -160,6 +162,27 @@ fn every_directive_names_others_that_are_there() {
             assert!(names.contains(other) && other != name, "{name}: {other}");
         }
         assert_eq!(see.iter().collect::<BTreeSet<_>>().len(), see.len(), "{name}: {see:?}");
+    }
+}
+
+/// A text that begins so leaves it to the reader to find out what acts.
+const FREE_RELATIVES: [&str; 4] = ["What ", "Who ", "Whoever ", "Which "];
+
+fn begins_with_a_free_relative(doc: &str) -> bool {
+    FREE_RELATIVES.iter().any(|word| doc.starts_with(word))
+}
+
+#[test]
+fn texts_say_what_acts() {
+    assert!(
+        begins_with_a_free_relative("What stands for a name.") && !begins_with_a_free_relative("A name.")
+    );
+    let (_, http) = tables();
+    let variables =
+        http.modules().iter().flat_map(|module| module.variables).map(|spec| (spec.name, spec.doc));
+    let directives = records().into_iter().map(|record| (record.name, record.doc));
+    for (name, doc) in directives.chain(variables) {
+        assert!(!doc.is_empty() && !begins_with_a_free_relative(doc), "{name}: {doc}");
     }
 }
 

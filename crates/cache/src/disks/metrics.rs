@@ -28,7 +28,7 @@ pub static STORED: Counter = Counter::new(
 pub static EXPIRED: Counter = Counter::new(
     "cache_objects_expired_total",
     "objects",
-    "Objects that caches have removed since nobody had asked for them for `inactive`.",
+    "Objects that caches have removed as no request had asked for them for `inactive`.",
 );
 /// Objects that went for others.
 pub static PUSHED_OUT: Counter = Counter::new(
@@ -106,7 +106,7 @@ pub static BYTES: Family = Family::new(
     Kind::Gauge,
     "cache_bytes",
     "bytes",
-    "What the files of a cache take on its disks, as of the last look at its index, at most ten seconds ago.",
+    "Size of a cache's files on its disks, as of the last look at its index, at most ten seconds ago.",
 )
 .by(&[ZONE]);
 

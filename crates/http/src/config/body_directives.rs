@@ -178,7 +178,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "lingering_time TIME",
         default: "lingering_time 30s;",
-        doc: "For how long at most what nobody wants is read from a client.",
+        doc: "The longest time for which a request's unread body is read and dropped before the connection \
+              is closed.",
         example: "
             lingering_close always;
             lingering_time 10s;
@@ -192,7 +193,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "lingering_timeout TIME",
         default: "lingering_timeout 5s;",
-        doc: "How long one waits for more of what nobody wants.",
+        doc: "How long the server waits for more of an unread body before it closes the connection.",
         example: "
             lingering_close always;
             lingering_time 10s;

@@ -138,10 +138,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "post_action URI | @NAME",
         default: "",
-        doc: "Has the request go on with another path, or in a named location, once its response was sent or \
-              cannot be: such as to tell another server how that has gone. What that is answered with goes \
-              nowhere, but its status is the one in the log, where the location that it has led to says \
-              what is written. The next request of the connection waits until it has ended.",
+        doc: "Has the request go on with another path, or in a named location, once its response was sent \
+              or cannot be: such as to tell another server the outcome. The answer to that is dropped, but \
+              its status is the one in the log, which is written as the location of that request says. The \
+              next request of the connection waits until it has ended.",
         example: "
             location /download/ {
                 post_action @done;

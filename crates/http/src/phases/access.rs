@@ -56,7 +56,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
             location /admin/ {
                 auth_basic "Administration";
                 auth_basic_user_file conf/htpasswd;
-                # Whoever guesses passwords waits for each answer.
+                # A client that guesses passwords waits for each answer.
                 auth_delay 1s;
             }"#,
         see: &["auth_basic", "auth_request"],

@@ -41,9 +41,9 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "valid_referers none | blocked | server_names | HOST[/PATH] | ~REGEX …",
         default: "",
         doc: "Where requests may come from, for `$invalid_referer`: without `Referer` (`none`), with one \
-              that is no URL since somebody has made it unreadable (`blocked`), from the names of the \
-              server, from a host (`*.example.com`, `www.example.*`) with a path that begins so, or with \
-              what an expression in any case matches behind `http://` or `https://`.",
+              that is no URL as a proxy or firewall has made it unreadable (`blocked`), from the names of \
+              the server, from a host (`*.example.com`, `www.example.*`) with a path that begins so, or \
+              with what an expression in any case matches behind `http://` or `https://`.",
         example: r"
             location ~* \.(jpe?g|png)$ {
                 valid_referers none blocked server_names *.example.org;

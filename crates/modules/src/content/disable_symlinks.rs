@@ -15,7 +15,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     syntax: "disable_symlinks off\ndisable_symlinks on | if_not_owner [from=PART]",
     default: "disable_symlinks off;",
     doc: "Whether symbolic links in the path of a file forbid it: with `on` all do, with `if_not_owner` \
-          those that belong to somebody else than what they point to. Links in the PART that the path \
+          those that have another owner than the file they point to. Links in the PART that the path \
           begins with, such as `$document_root`, are followed.",
     example: "
         location /homes/ {

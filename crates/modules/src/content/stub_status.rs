@@ -27,8 +27,9 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
     args: Args::NOARGS.or(Args::TAKE1),
     syntax: "stub_status",
     default: "",
-    doc: "Answers every GET with the numbers of connections and requests, in nginx's form. What it counts is \
-          in `docs/metrics.md`; `status` tells more. An argument, as in old files, means nothing.",
+    doc: "Answers every GET with the numbers of connections and requests, in nginx's form. \
+          `docs/metrics.md` says how it counts; `status` tells more. An argument, as in old files, means \
+          nothing.",
     example: "
         location = /basic_status {
             stub_status;

@@ -57,9 +57,9 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "ssl_certificate_key FILE",
         default: "",
-        doc: "A file with the key of the certificate in PEM. The master reads it, so it may be \
-              readable for nobody else. `data:TEXT` is the key itself. With variables in the name the \
-              worker reads it when a client is there.",
+        doc: "A file with the key of the certificate in PEM. The master reads it, so no other user has to \
+              be able to read it. `data:TEXT` is the key itself. With variables in the name the worker \
+              reads it when a client is there.",
         example: "
             server {
                 listen 443 ssl;
@@ -483,7 +483,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE1,
         syntax: "ssl_ocsp_responder URL",
         default: "",
-        doc: "Where authorities are asked about certificates of clients; nobody is.",
+        doc: "The address where authorities are asked about certificates of clients; they are never asked.",
         example: "",
         see: &["ssl_ocsp"],
         handler: super::ocsp::responder,

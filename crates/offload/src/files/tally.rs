@@ -47,7 +47,7 @@ pub static OPERATIONS_TOTAL: Family = Family::new(
     Kind::Counter,
     "file_operations_total",
     "operations",
-    "What requests wanted of files. What is `cold` or `offloaded` waited for a thread pool.",
+    "Operations on files by requests. Those that are `cold` or `offloaded` waited for a thread pool.",
 )
 .by(&[
     OPERATION,

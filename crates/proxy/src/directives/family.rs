@@ -177,8 +177,8 @@ macro_rules! pass_directives {
             },
             row! {
                 $p, $example, "max_temp_file_size", TAKE1, "SIZE", "1024m", "64m",
-                "How much of a response may wait in a file for its client; 0: there is none. What does not \
-                 fit waits at its server.",
+                "How much of a response may wait in a file for its client; 0: there is none. The rest \
+                 waits at its server.",
                 ["temp_path", "buffers"],
                 |s, d| set(d, &mut $at(s.conf).max_temp_file_bytes, |d| d.size(0).map(Some))
             },
@@ -244,13 +244,14 @@ macro_rules! pass_directives {
                      [loader_sleep=TIME] [loader_threshold=TIME] [disk=PATH[:WEIGHT] …]"
                 ),
                 default: "",
-                doc: "A directory for responses that are kept, in nginx's format, with a zone that knows of \
-                      them: 64 bytes for each. What nobody has asked for within `inactive` (10 minutes) \
-                      goes, and what has not been asked for the longest when there is more than \
-                      `max_size`, or less than `min_free` is left on the disk. Files are written below the \
-                      `temp_path` of the location first, or with `use_temp_path=off` beside their place. \
-                      Further directories, each on a disk of its own with threads of its own, are named by \
-                      `disk`; objects are shared out to all of them by their weights (1).",
+                doc: "A directory for responses that are kept, in nginx's format, with a zone that knows \
+                      of them: 64 bytes for each. Responses that no request has asked for within \
+                      `inactive` (10 minutes) are removed, and so are those that were asked for longest \
+                      ago when all have more than `max_size`, or less than `min_free` is left on the disk. \
+                      Files are written below the `temp_path` of the location first, or with \
+                      `use_temp_path=off` beside their place. Further directories, each on a disk of its \
+                      own with threads of its own, are named by `disk`; objects are shared out to all of \
+                      them by their weights (1).",
                 example: concat!(
                     "\n",
                     $p,
@@ -305,8 +306,8 @@ macro_rules! pass_directives {
                 "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 \
                  | http_403 | http_404 | http_429 | off …",
                 "off", "error timeout updating",
-                "When a response is sent that may not be used any longer: because nobody answers or not as \
-                 one should, or because another request fetches the new one (`updating`).",
+                "When a response is sent that may not be used any longer: because no server answers, or \
+                 none as it should, or because another request fetches the new one (`updating`).",
                 ["cache", "cache_background_update", "next_upstream"],
                 |s, d| read_words(s, d, Failures::words_of($p), |load| &mut $at(load).cache.use_stale)
             },

@@ -153,10 +153,10 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::FLAG,
         syntax: "upstream_start_unresolved on | off",
         default: "upstream_start_unresolved off;",
-        doc: "Whether a configuration is used in which names of upstream servers are that nobody knows at \
-              present. They are resolved while serving then, as with `resolve`, which needs a `resolver` in \
-              `http`; requests that need them are answered with 502 until they are known. It has to stand \
-              before those names. Clearway's own.",
+        doc: "Whether a configuration is used that has names of upstream servers which cannot be resolved \
+              at present. They are resolved while serving then, as with `resolve`, which needs a \
+              `resolver` in `http`; requests that need them are answered with 502 until they are known. It \
+              has to stand before those names. Clearway's own.",
         example: "
             upstream_start_unresolved on;
             resolver 192.0.2.53;",
