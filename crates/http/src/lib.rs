@@ -73,7 +73,7 @@ pub use phases::balancer::{
 };
 pub use phases::engine::Active;
 pub use phases::handshake::{Shaking, look_at_handshake};
-pub use phases::made_body::{Afterwards, Fill, MadeBody, NotReplaced, use_body_file};
+pub use phases::made_body::{Afterwards, Fill, MadeBody, NotReplaced, open_body_file, use_body_file};
 pub use phases::protocol::{Cut, Lingering, LingeringClose};
 pub use phases::question::NoHead;
 pub use phases::read_body::Store;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use clearway_testkit::client::PATIENCE;
 
-use super::{check, server};
+use super::{ask, check, server};
 
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
@@ -213,4 +213,30 @@ fn errors_name_the_place_in_the_users_code() {
     for line in ["inmost", "coroutine 0:", "coroutine 1:", "coroutine 2:"] {
         assert!(log.contains(line), "{line}: {log}");
     }
+}
+
+/// `echo_subrequest` asks with a method, arguments and a body, and has variables of its own.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no such module")]
+fn echo_asks_with_methods_and_bodies() {
+    let server = server(
+        "",
+        "location = /sub { content_by_lua_block {
+             ngx.req.read_body()
+             ngx.say(ngx.req.get_method(), ' ', ngx.var.args or '-', ' ', ngx.req.get_body_data() or
+                 (ngx.req.get_body_file() or '-'):match('site/f') or '-') } }
+         location = /all {
+             echo_subrequest POST /sub -q a=1 -b $arg_text;
+             echo_subrequest PUT /sub?b=2 -f site/f;
+             echo_subrequest_async DELETE '/sub?c=3';
+             echo end;
+         }
+         location = /wrong { echo_subrequest GET /sub -x 1; }
+         location = /missing { echo_subrequest GET /sub -f none/such; }",
+    );
+    check(&server, &[("/all?text=hello", 200, "POST a=1 hello\nPUT b=2 site/f\nDELETE c=3 -\nend\n")]);
+    assert_eq!(ask(&server, "/wrong").0, 500);
+    assert_eq!(ask(&server, "/missing").0, 500);
+    server.wait_log("logs/error.log", "unknown option for echo_subrequest*: -x");
+    server.wait_log("logs/error.log", "none/such\" failed (2: No such file or directory)");
 }

@@ -135,16 +135,25 @@ pub async fn use_body_file(
     path: PathBuf,
     afterwards: Afterwards,
 ) -> Result<(), NotReplaced> {
-    let refused = |kind: io::ErrorKind| NotReplaced::Unopened(kind.into());
-    let pool = request.file_pool().ok_or_else(|| refused(io::ErrorKind::ResourceBusy))?;
+    let body = open_body_file(request, path, afterwards).await.map_err(NotReplaced::Unopened)?;
+    request.replace_body(body).map_err(NotReplaced::SharedHead)
+}
+
+/// A body that is a file.
+///
+/// # Errors
+/// It could not be opened.
+pub async fn open_body_file(
+    request: &Request<'_>,
+    path: PathBuf,
+    afterwards: Afterwards,
+) -> io::Result<StoredBody> {
+    let busy = || io::Error::from(io::ErrorKind::ResourceBusy);
+    let pool = request.file_pool().ok_or_else(busy)?;
     let opened = path.clone();
     let job = move |blocking: &Blocking| file::open_regular(blocking, &opened);
     let at = if path.is_absolute() { At::path(Path::new(&path)) } else { At::Anywhere };
-    let (open, len) = pool
-        .submit_at(at, job)
-        .await
-        .map_err(|_| refused(io::ErrorKind::ResourceBusy))?
-        .map_err(NotReplaced::Unopened)?;
+    let (open, len) = pool.submit_at(at, job).await.map_err(|_| busy())??;
     let keeper = Keeper {
         pool,
         home: request.client.home,
@@ -153,6 +162,5 @@ pub async fn use_body_file(
     };
     let fate = if afterwards == Afterwards::Removed { Fate::Clean } else { Fate::Stays };
     let file = TempFile::new(Mutex::new(Some(Arc::new(open))), path, fate, Arc::new(keeper));
-    let body = StoredBody { len, place: Place::File(Arc::new(file)) };
-    request.replace_body(body).map_err(NotReplaced::SharedHead)
+    Ok(StoredBody { len, place: Place::File(Arc::new(file)) })
 }

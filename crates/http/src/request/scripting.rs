@@ -107,7 +107,10 @@ impl Request<'_> {
     }
 
     /// The same with bytes that are in a file, or in memory.
-    pub(crate) fn replace_body(&mut self, body: StoredBody) -> Result<(), SharedHead> {
+    ///
+    /// # Errors
+    /// [`SharedHead`].
+    pub fn replace_body(&mut self, body: StoredBody) -> Result<(), SharedHead> {
         let length = body.len.to_string();
         self.set_header(b"Content-Length", length.as_bytes())?;
         self.set_context(&KEPT, Some(Arc::new(body)));

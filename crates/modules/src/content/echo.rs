@@ -6,6 +6,7 @@
 
 mod commands;
 mod directives;
+mod subrequests;
 mod variables;
 
 use std::collections::VecDeque;
@@ -106,6 +107,8 @@ enum Verb {
     ResetTimer,
     Location,
     LocationAsync,
+    Subrequest,
+    SubrequestAsync,
     RequestBody,
     ReadRequestBody,
     ForeachSplit,
@@ -117,7 +120,17 @@ enum Verb {
 impl Verb {
     /// Whether the request's body is read first.
     fn needs_body(self) -> bool {
-        matches!(self, Self::ReadRequestBody | Self::Location | Self::LocationAsync)
+        self == Self::ReadRequestBody || self.asks()
+    }
+
+    /// Whether the filter puts what another location answers into the body.
+    fn asks(self) -> bool {
+        matches!(self, Self::Location | Self::LocationAsync | Self::Subrequest | Self::SubrequestAsync)
+    }
+
+    /// Whether that has ended before the next command begins.
+    fn is_waited_for(self) -> bool {
+        matches!(self, Self::Location | Self::Subrequest)
     }
 }
 
@@ -168,8 +181,8 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 
 fn filters_something(enabling: &Enabling<'_>) -> bool {
     let conf = enabling.confs.of(&ECHO_CONF);
-    let asks = |command: &Command| matches!(command.verb, Verb::Location | Verb::LocationAsync);
-    !conf.before.is_empty() || !conf.after.is_empty() || conf.commands.iter().any(asks)
+    let asks = conf.commands.iter().any(|command| command.verb.asks());
+    asks || !conf.before.is_empty() || !conf.after.is_empty()
 }
 
 fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
@@ -219,7 +232,7 @@ fn put_pending(next: &mut Next<'_, '_>) {
         let wanted = pending.and_then(|pending| pending.lock().pop_front());
         let Some((wanted, verb)) = wanted else { return };
         let Ok(outcome) = next.subrequest(wanted) else { return next.terminate() };
-        if verb == Verb::Location {
+        if verb.is_waited_for() {
             next.wait_for(&outcome);
         }
     }

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
-use clearway_http::{Answer, Chunk, Exchange, Mark, Pushed, Ranges, Redirect, Step, Store, Subrequest, uri};
+use clearway_http::{Answer, Chunk, Exchange, Mark, Pushed, Ranges, Redirect, Step, Store};
 
-use super::{Command, ECHO_CONF, PENDING, Pending, STATE, State, Verb};
+use super::subrequests::{self, target};
+use super::{Command, ECHO_CONF, STATE, State, Verb};
 
 /// Of a body in a file that is answered with, bytes at a time.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -17,7 +18,7 @@ struct Each {
 }
 
 /// Why no further command is carried out.
-enum Stopped {
+pub(super) enum Stopped {
     /// The engine answers in its place.
     Answer(Answer),
     /// What was sent cannot be taken back, and what is missing cannot be had.
@@ -89,7 +90,7 @@ async fn run_all(exchange: &mut Exchange<'_, '_>, commands: &[Command]) -> Resul
     Ok(())
 }
 
-fn refuse(exchange: &Exchange<'_, '_>, text: &str) -> Stopped {
+pub(super) fn refuse(exchange: &Exchange<'_, '_>, text: &str) -> Stopped {
     exchange.request.log(Level::Error, format_args!("{text}"));
     Stopped::Answer(Answer::Status(500))
 }
@@ -144,7 +145,7 @@ async fn perform(exchange: &mut Exchange<'_, '_>, command: &Command) -> Result<(
             state(exchange).timer_began_ms = elapsed_ms;
             Ok(())
         }
-        Verb::Location | Verb::LocationAsync => ask(exchange, command.verb, &arguments).await,
+        verb if verb.asks() => subrequests::ask(exchange, verb, arguments).await,
         Verb::RequestBody => send_body(exchange).await,
         Verb::ReadRequestBody => {
             exchange.read_body(Store::AsConfigured).await?;
@@ -155,7 +156,7 @@ async fn perform(exchange: &mut Exchange<'_, '_>, command: &Command) -> Result<(
             Err(refuse(exchange, &text))
         }
         Verb::Exec => Err(Stopped::Answer(redirect(exchange, &arguments))),
-        Verb::Echo | Verb::ForeachSplit | Verb::End => unreachable!("these are not carried out here"),
+        _ => unreachable!("these are not carried out here"),
     }
 }
 
@@ -173,7 +174,7 @@ fn begin(exchange: &mut Exchange<'_, '_>) {
     head.ranges = Ranges::Refused;
 }
 
-async fn send(exchange: &mut Exchange<'_, '_>, text: Bytes, mark: Mark) -> Result<(), Stopped> {
+pub(super) async fn send(exchange: &mut Exchange<'_, '_>, text: Bytes, mark: Mark) -> Result<(), Stopped> {
     begin(exchange);
     let pushed = exchange.output.write(exchange.request, Chunk::Shared(text), mark);
     if pushed == Pushed::Full || mark == Mark::Flush {
@@ -228,29 +229,6 @@ fn milliseconds(text: &[u8]) -> Option<u64> {
     }
     let digits = [whole, part, &b"000"[part.len()..]].concat();
     std::str::from_utf8(&digits).ok()?.parse().ok()
-}
-
-/// Has the filter put what another location answers into the body.
-async fn ask(exchange: &mut Exchange<'_, '_>, verb: Verb, arguments: &[Vec<u8>]) -> Result<(), Stopped> {
-    exchange.read_body(Store::AsConfigured).await?;
-    let Some((path, args)) = target(arguments) else { return Err(Stopped::Answer(Answer::Status(500))) };
-    if exchange.request.context(&PENDING).is_none() {
-        exchange.request.set_context(&PENDING, Pending::default());
-    }
-    let pending = exchange.request.context(&PENDING).expect("it was set");
-    let wanted = Subrequest::in_order(path, args.unwrap_or_default());
-    pending.lock().push_back((wanted, verb));
-    let mark = if verb == Verb::Location { Mark::Flush } else { Mark::More };
-    send(exchange, Bytes::new(), mark).await
-}
-
-/// A path and arguments; those that are given count more than those of the URI. `None`: it is none that may
-/// be asked for.
-fn target(arguments: &[Vec<u8>]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let first = arguments.first().filter(|first| !first.is_empty())?;
-    let (path, own) = uri::split_foreign(first).ok()?;
-    let own = Some(own.to_vec()).filter(|own| !own.is_empty());
-    Some((path, arguments.get(1).cloned().or(own)))
 }
 
 fn redirect(exchange: &Exchange<'_, '_>, arguments: &[Vec<u8>]) -> Answer {

@@ -138,6 +138,33 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         &["echo_location"]
     ),
     command!(
+        Subrequest,
+        "echo_subrequest",
+        Args::TWO_MORE,
+        "echo_subrequest METHOD URI [-q ARGUMENTS] [-b BODY | -f FILE]",
+        "As `echo_location`, with another method, and with a body of its own: a text, or a file. Without one \
+         it has the body of the request. Its variables are its own.",
+        "
+            location /both {
+                echo_subrequest POST /first -q a=1 -b \"hello\";
+                echo_subrequest DELETE /second;
+            }",
+        &["echo_subrequest_async", "echo_location"]
+    ),
+    command!(
+        SubrequestAsync,
+        "echo_subrequest_async",
+        Args::TWO_MORE,
+        "echo_subrequest_async METHOD URI [-q ARGUMENTS] [-b BODY | -f FILE]",
+        "As `echo_subrequest`, and goes on at once.",
+        "
+            location /both {
+                echo_subrequest_async PUT /first -b \"hello\";
+                echo_subrequest_async GET /second;
+            }",
+        &["echo_subrequest"]
+    ),
+    command!(
         RequestBody,
         "echo_request_body",
         Args::NOARGS,
