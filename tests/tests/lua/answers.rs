@@ -240,3 +240,23 @@ fn echo_asks_with_methods_and_bodies() {
     server.wait_log("logs/error.log", "unknown option for echo_subrequest*: -x");
     server.wait_log("logs/error.log", "none/such\" failed (2: No such file or directory)");
 }
+
+/// Numbers are sent as Lua writes them.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn numbers_are_sent_as_lua_writes_them() {
+    let server = server(
+        "",
+        "location = /numbers { content_by_lua_block {
+             for _, n in ipairs({ 0, -0.0, 1, -2, 2.5, -1e13, 99999999999999, -99999999999999, 1e14, -1e14,
+                 2^53, 1e300, 1/3, 1/0, -1/0, 0/0 }) do
+                 ngx.say(n, ' ', tostring(n))
+             end } }",
+    );
+    let (status, text) = ask(&server, "/numbers");
+    assert_eq!((status, text.lines().count()), (200, 16));
+    for line in text.lines() {
+        let (sent, written) = line.split_once(' ').expect("two numbers");
+        assert_eq!(sent, written);
+    }
+}

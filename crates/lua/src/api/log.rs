@@ -3,6 +3,7 @@
 use clearway_base::log::{Level, Lines, Verbatim};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
+use super::output::append_number;
 use super::room::{Install, put};
 use crate::current::current;
 
@@ -95,7 +96,7 @@ fn place(call: &Call<'_>) -> Vec<u8> {
 fn append(call: &mut Call<'_>, argument: i32, first: i32, line: &mut Vec<u8>) -> Result<(), Raise> {
     match call.stack.get(argument) {
         Value::Text(text) => line.extend_from_slice(text),
-        Value::Number(_) => line.extend_from_slice(call.text(argument)?),
+        Value::Number(number) => append_number(call, argument, number, line),
         Value::Nil => line.extend_from_slice(b"nil"),
         Value::Boolean(true) => line.extend_from_slice(b"true"),
         Value::Boolean(false) => line.extend_from_slice(b"false"),

@@ -4,7 +4,7 @@
 use clearway_base::log::Level;
 use clearway_http::{Chunk, Exchange, Mark};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
-use clearway_message::Version;
+use clearway_message::{Version, put_decimal};
 
 use super::room::{Install, put};
 use crate::current::{LuaPhase, Pause, Phases, Scene, allow, pause, scene};
@@ -100,11 +100,7 @@ fn append(
 ) -> Result<(), Raise> {
     match call.stack.get(slot) {
         Value::Text(text) => out.extend_from_slice(text),
-        Value::Number(_) => {
-            call.stack.push_slot(slot);
-            out.extend_from_slice(call.stack.text(-1).unwrap_or_default());
-            call.stack.pop(1);
-        }
+        Value::Number(number) => append_number(call, slot, number, out),
         Value::Nil => out.extend_from_slice(b"nil"),
         Value::Boolean(true) => out.extend_from_slice(b"true"),
         Value::Boolean(false) => out.extend_from_slice(b"false"),
@@ -116,6 +112,24 @@ fn append(
         }
     }
     Ok(())
+}
+
+/// Appends a number as Lua writes it. One without a fraction, as most are, is not made a text of the VM for
+/// that: each would be another one, to be found a place for and collected.
+pub(super) fn append_number(call: &mut Call<'_>, slot: i32, number: f64, out: &mut Vec<u8>) {
+    /// From here on Lua writes fewer digits than there are.
+    const DIGITS_MAX: f64 = 1e14;
+    let is_whole = number.fract() == 0.0 && number.abs() < DIGITS_MAX;
+    if is_whole && (number != 0.0 || number.is_sign_positive()) {
+        if number < 0.0 {
+            out.push(b'-');
+        }
+        put_decimal(out, number.abs() as u64);
+        return;
+    }
+    call.stack.push_slot(slot);
+    out.extend_from_slice(call.stack.text(-1).unwrap_or_default());
+    call.stack.pop(1);
 }
 
 /// Appends the argument, which may be a table of pieces, as it is sent.
