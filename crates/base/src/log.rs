@@ -9,6 +9,8 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
+    /// What code writes whatever is configured; nginx has no word for it in its lines.
+    Stderr = 0,
     /// The server cannot run.
     Emerg = 1,
     /// Something must be done at once (a limit of the whole server was reached).
@@ -32,6 +34,7 @@ impl Level {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Stderr => "",
             Self::Emerg => "emerg",
             Self::Alert => "alert",
             Self::Crit => "crit",

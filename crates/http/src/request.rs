@@ -697,6 +697,11 @@ impl<'c> Request<'c> {
         self.node_mut().args = Text::Made(args.into());
     }
 
+    /// Has it have no arguments, which is another thing than empty ones.
+    pub(crate) fn clear_args(&mut self) {
+        self.node_mut().args = Text::args(None);
+    }
+
     /// Whether the path that the client sent has percent-encoded bytes or a `+` in it.
     pub fn has_escapes(&self) -> bool {
         let target = self.raw_target();

@@ -85,7 +85,7 @@ impl Config {
         offset_minutes: i32,
         out: &mut Vec<u8>,
     ) {
-        let severity = level.unwrap_or(self.severity) as u8 - 1;
+        let severity = (level.unwrap_or(self.severity) as u8).saturating_sub(1);
         out.extend_from_slice(format!("<{}>", self.facility * 8 + severity).as_bytes());
         // dd/Mon/yyyy:hh:mm:ss
         let time = access_log_time(unix_seconds, offset_minutes);

@@ -64,6 +64,32 @@ pub enum LuaPhase {
 }
 
 impl LuaPhase {
+    /// The phase as the bit that upstream has for it; -1 where it has none.
+    pub(crate) const fn core_bit(self) -> i32 {
+        match self {
+            Self::Init | Self::WorkerThread => -1,
+            Self::Set => 0x1,
+            Self::Rewrite => 0x2,
+            Self::Access => 0x4,
+            Self::Content => 0x8,
+            Self::Log => 0x10,
+            Self::HeaderFilter => 0x20,
+            Self::BodyFilter => 0x40,
+            Self::Timer => 0x80,
+            Self::InitWorker => 0x100,
+            Self::Balancer => 0x200,
+            Self::SslCertificate => 0x400,
+            Self::SslSessionStore => 0x800,
+            Self::SslSessionFetch => 0x1000,
+            Self::ExitWorker => 0x2000,
+            Self::SslClientHello => 0x4000,
+            Self::ServerRewrite => 0x8000,
+            Self::ProxySslVerify => 0x1_0000,
+            Self::Precontent => 0x2_0000,
+            Self::ProxySslCertificate => 0x4_0000,
+        }
+    }
+
     /// As errors name it: "API disabled in the context of …".
     #[must_use]
     pub const fn context_name(self) -> &'static str {

@@ -124,6 +124,8 @@ pub struct CoreFunctions {
     pub set_resp_header: CoreFunction,
     pub get_status: CoreFunction,
     pub set_status: CoreFunction,
+    pub set_phrased_status: CoreFunction,
+    pub bypass_if_checks: CoreFunction,
     pub property: CoreFunction,
     pub balance: CoreFunction,
     pub set_by_param: CoreFunction,

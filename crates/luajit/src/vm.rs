@@ -307,14 +307,16 @@ impl Vm {
         resumed
     }
 
-    /// Keeps a coroutine whose function is over for the next one; others are dropped.
-    pub fn give_back(&mut self, coroutine: Coroutine) {
-        if coroutine.phase == Phase::Finished && self.idle.len() < self.idle_max {
+    /// Keeps a coroutine whose function is over for the next one; others are dropped. Whether it is kept.
+    pub fn give_back(&mut self, coroutine: Coroutine) -> bool {
+        let is_kept = coroutine.phase == Phase::Finished && self.idle.len() < self.idle_max;
+        if is_kept {
             let mut stack = self.stack(&coroutine);
             let len = stack.len();
             stack.pop(len);
             self.idle.push(coroutine);
         }
+        is_kept
     }
 
     /// How many coroutines are kept for the next runs.

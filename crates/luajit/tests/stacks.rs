@@ -50,7 +50,7 @@ impl Busy {
             while !told.load(Ordering::Relaxed) {
                 let mut coroutine = vm.start(&handler);
                 match vm.resume(&mut coroutine) {
-                    Resumed::Finished(_) => vm.give_back(coroutine),
+                    Resumed::Finished(_) => assert!(vm.give_back(coroutine)),
                     Resumed::Failed(fault) if fault.kind() == FaultKind::TimeLimit => {
                         assert!(!fault.traceback().is_empty());
                         return Some(fault.kind());

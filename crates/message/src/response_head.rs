@@ -51,6 +51,8 @@ pub enum Conditions {
 pub struct ResponseHead<'c> {
     /// Status code; 0 until a handler has chosen one.
     pub status: u16,
+    /// What the status line says, such as `404 Gone Fishing`; sent while that is the status.
+    pub status_line: Option<Box<[u8]>>,
     /// `Content-Type`.
     pub content_type: Option<Text<'c>>,
     /// The charset that is sent behind it.

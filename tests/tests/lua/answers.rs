@@ -215,6 +215,76 @@ fn errors_name_the_place_in_the_users_code() {
     }
 }
 
+/// What code chooses of the line in front of a response, and of what is asked under a condition.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn status_lines_and_conditions_are_codes_own() {
+    let server = server(
+        "",
+        "location = /switch { content_by_lua_block { ngx.status = 101 ngx.send_headers() } }
+         location = /phrase { content_by_lua_block {
+             require('ngx.resp').set_status(404, 'Gone Fishing') ngx.print('x') } }
+         location = /changed { content_by_lua_block {
+             require('ngx.resp').set_status(404, 'Gone Fishing') ngx.status = 403 ngx.print('x') } }
+         location = /file { header_filter_by_lua_block { require('ngx.resp').set_status(200, 'Fine') }
+             alias site/f; }
+         location = /wrong { content_by_lua_block {
+             require('ngx.resp').set_status(99, 'Low') ngx.print(ngx.status) } }
+         location = /matched { content_by_lua_block {
+             if ngx.var.arg_b then require('ngx.resp').bypass_if_checks() end
+             ngx.print('hello') } }",
+    );
+    let first_line = |path: &str, lines: &str| {
+        let mut connection = server.connect();
+        connection.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes());
+        let response = connection.response();
+        format!("{} {} {}", response.version, response.status, response.reason)
+    };
+    for (path, lines, expected) in [
+        ("/switch", "", "HTTP/1.1 101 Switching Protocols"),
+        ("/phrase", "", "HTTP/1.1 404 Gone Fishing"),
+        ("/changed", "", "HTTP/1.1 403 Forbidden"),
+        ("/file", "", "HTTP/1.1 200 Fine"),
+        ("/wrong", "", "HTTP/1.1 200 OK"),
+        ("/matched", "If-Match: 1\r\n", "HTTP/1.1 412 Precondition Failed"),
+        ("/matched?b=1", "If-Match: 1\r\n", "HTTP/1.1 200 OK"),
+    ] {
+        assert_eq!(first_line(path, lines), expected, "{path}");
+    }
+    server.wait_log("logs/error.log", "invalid HTTP status code 99");
+}
+
+/// Small things that upstream's own tests look at.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn levels_arguments_and_phases_are_as_upstream_has_them() {
+    let server = server(
+        "lua_thread_cache_max_entries 0;",
+        "location = /log { content_by_lua_block {
+             ngx.log(ngx.STDERR, 'to be seen') ngx.log(ngx.EMERG, 'the worst') } }
+         location = /args { content_by_lua_block {
+             ngx.var.args = nil ngx.print(tostring(ngx.var.args), '|', tostring(ngx.var.is_args)) } }
+         location = /none { content_by_lua_block {
+             ngx.var.args = '' ngx.print(tostring(ngx.var.args), '|') } }
+         location = /phase { content_by_lua_block { ngx.print(ngx.get_phase(), ngx.get_raw_phase()) } }",
+    );
+    check(
+        &server,
+        &[
+            ("/log", 200, ""),
+            ("/args?a=1", 200, "nil|"),
+            ("/none?a=1", 200, "|"),
+            ("/phase", 200, "content8"),
+        ],
+    );
+    let log = server.wait_log("logs/error.log", "the worst");
+    let levels = ["to be seen", "the worst"].map(|text| {
+        let line = log.lines().find(|line| line.contains(text)).expect("it was waited for");
+        line.split(' ').nth(2).unwrap_or_default()
+    });
+    assert_eq!(levels, ["[]", "[emerg]"]);
+}
+
 /// `echo_subrequest` asks with a method, arguments and a body, and has variables of its own.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no such module")]

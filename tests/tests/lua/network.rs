@@ -185,7 +185,7 @@ fn code_takes_the_connection_of_its_client() {
         let mut line = String::new();
         (reader.read_line(&mut line).expect("it is there") > 0).then(|| line.trim_end().to_owned())
     });
-    assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 101"));
+    assert_eq!(lines.next().as_deref(), Some("HTTP/1.1 101 Switching Protocols"));
     assert_eq!(
         lines.find(|line| line.chars().all(char::is_uppercase) && !line.is_empty()).as_deref(),
         Some("EARLY")

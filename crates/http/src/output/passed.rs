@@ -26,9 +26,9 @@ pub(super) struct Places<'a> {
 impl<'a> Places<'a> {
     /// What stands in the lines of a head, as far as it is passed, and what of `replaced` is nowhere else.
     #[inline]
-    pub(super) fn of(passed: Option<&'a Passed>, head: &ResponseHead<'_>, replaced: u64) -> Self {
+    pub(super) fn of(passed: Option<&'a Passed>, head: &'a ResponseHead<'_>, replaced: u64) -> Self {
         match passed {
-            None => Self { in_lines: replaced, ..Self::default() },
+            None => Self { in_lines: replaced, status_line: chosen_line(head), content_type: None },
             Some(passed) => {
                 let places = Self::of_passed(passed, head);
                 Self { in_lines: places.in_lines | replaced, ..places }
@@ -36,16 +36,16 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn of_passed(passed: &'a Passed, head: &ResponseHead<'_>) -> Self {
+    fn of_passed(passed: &'a Passed, head: &'a ResponseHead<'_>) -> Self {
         let is_there = |known: &&Known| head.headers.first_known(**known).is_some();
         let places = [Known::ETag, Known::ContentEncoding, Known::Server, Known::Date];
         let in_lines = places.iter().filter(is_there).fold(0, |all, known| all | known.bit());
-        let code = [head.status / 100, head.status / 10, head.status].map(|n| b'0' + (n % 10) as u8);
         let content_type = passed.content_type.as_deref().filter(|value| {
             let (content_type, charset) = split_content_type(value);
             head.content_type.as_deref() == Some(content_type) && head.charset.as_deref() == charset
         });
-        let status_line = passed.status_line.as_deref().filter(|line| line.starts_with(&code));
+        let passed_line = passed.status_line.as_deref().filter(|line| is_of(line, head.status));
+        let status_line = chosen_line(head).or(passed_line);
         Self { in_lines, status_line, content_type }
     }
 
@@ -58,6 +58,16 @@ impl<'a> Places<'a> {
     pub(super) fn are_usual(self) -> bool {
         self.in_lines == 0 && self.status_line.is_none() && self.content_type.is_none()
     }
+}
+
+/// The status line that was chosen for the status that the head has now.
+#[inline]
+fn chosen_line<'a>(head: &'a ResponseHead<'_>) -> Option<&'a [u8]> {
+    head.status_line.as_deref().filter(|line| is_of(line, head.status))
+}
+
+fn is_of(status_line: &[u8], status: u16) -> bool {
+    status_line.starts_with(&[status / 100, status / 10, status].map(|n| b'0' + (n % 10) as u8))
 }
 
 impl Passed {

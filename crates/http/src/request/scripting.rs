@@ -137,6 +137,9 @@ impl Request<'_> {
             && let VariableKind::Assigned(assign) = spec.kind
         {
             assign(self, value.unwrap_or_default().to_vec());
+            if value.is_none() && name == b"args" {
+                self.clear_args();
+            }
             return Written::Kept;
         }
         self.keep_variable(name, value)

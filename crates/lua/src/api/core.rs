@@ -12,7 +12,7 @@ use clearway_luajit::core::{CoreCall, CoreFunctions, provide};
 use clearway_luajit::{Fault, Reply};
 
 use super::room::Install;
-use crate::current::{Current, LuaPhase, Run};
+use crate::current::{Current, Run};
 
 /// `NGX_OK`, `NGX_ERROR`, `NGX_DONE`, `NGX_DECLINED`; no request; not in this phase.
 const OK: i32 = 0;
@@ -60,6 +60,8 @@ pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
         set_resp_header: request::set_resp_header,
         get_status: request::get_status,
         set_status: request::set_status,
+        set_phrased_status: request::set_phrased_status,
+        bypass_if_checks: request::bypass_if_checks,
         property: request::property,
         balance: balancer::balance,
         set_by_param: request::set_by_param,
@@ -99,30 +101,4 @@ fn put_piece(reply: &mut Reply, text: &[u8]) {
     let from = reply.text.len();
     reply.text.extend_from_slice(text);
     reply.places.extend([from as i32, reply.text.len() as i32]);
-}
-
-/// The phase as the bit that upstream has for it.
-fn phase_bit(phase: LuaPhase) -> i32 {
-    match phase {
-        LuaPhase::Init | LuaPhase::WorkerThread => ERROR,
-        LuaPhase::Set => 0x1,
-        LuaPhase::Rewrite => 0x2,
-        LuaPhase::Access => 0x4,
-        LuaPhase::Content => 0x8,
-        LuaPhase::Log => 0x10,
-        LuaPhase::HeaderFilter => 0x20,
-        LuaPhase::BodyFilter => 0x40,
-        LuaPhase::Timer => 0x80,
-        LuaPhase::InitWorker => 0x100,
-        LuaPhase::Balancer => 0x200,
-        LuaPhase::SslCertificate => 0x400,
-        LuaPhase::SslSessionStore => 0x800,
-        LuaPhase::SslSessionFetch => 0x1000,
-        LuaPhase::ExitWorker => 0x2000,
-        LuaPhase::SslClientHello => 0x4000,
-        LuaPhase::ServerRewrite => 0x8000,
-        LuaPhase::ProxySslVerify => 0x1_0000,
-        LuaPhase::Precontent => 0x2_0000,
-        LuaPhase::ProxySslCertificate => 0x4_0000,
-    }
 }

@@ -51,8 +51,8 @@ fn global_written(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 pub(super) fn level_of(number: f64) -> Option<Level> {
     Some(match number as i32 {
-        // What nginx would write to standard error goes where all goes, at its most severe.
-        0 | 1 => Level::Emerg,
+        0 => Level::Stderr,
+        1 => Level::Emerg,
         2 => Level::Alert,
         3 => Level::Crit,
         4 => Level::Error,

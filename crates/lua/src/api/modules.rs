@@ -13,6 +13,7 @@ use clearway_os::{child, clock};
 
 use super::header::add_header as add_response_header;
 use super::log::level_of;
+use super::properties::{bypass_if_checks, set_status};
 use super::request::add_header as add_request_header;
 use super::room::{Install, put};
 use crate::current::{Current, HANDSHAKES, LuaPhase, Phases, Run, current};
@@ -87,6 +88,8 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         });
         put(stack, "add_request_header", add_request_header);
         put(stack, "add_response_header", add_response_header);
+        put(stack, "set_status", set_status);
+        put(stack, "bypass_if_checks", bypass_if_checks);
         put(stack, "monotonic_ms", |call| number(call, clock::monotonic_ms() as f64));
         put(stack, "raw_log", raw_log);
         put(stack, "filter_level", filter_level);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use clearway_base::log::Level;
+use clearway_http::Conditions;
 use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
 
 use super::request::REQUEST;
@@ -33,6 +34,7 @@ pub fn say_configured(arguments: String) {
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
         put(stack, "get_phase", get_phase);
+        put(stack, "get_raw_phase", get_raw_phase);
         stack.push_table(0, 0);
         stack.push_table(0, 2);
         put(stack, "__index", arg);
@@ -100,6 +102,13 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 fn get_phase(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let phase = current(call, |current| current.phase)?;
     call.stack.push(phase.name());
+    Ok(Returns::Values(1))
+}
+
+/// The phase as lua-resty-core's number of it.
+fn get_raw_phase(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let phase = current(call, |current| current.phase)?;
+    call.stack.push(f64::from(phase.core_bit()));
     Ok(Returns::Values(1))
 }
 
@@ -240,19 +249,42 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// Chooses the status, or logs that it is too late.
 pub(super) fn choose_status(current: &mut Current<'_>, status: i64) {
+    choose_status_line(current, status, None);
+}
+
+/// The same with a phrase for the status line, which is a valid status's only; whether it was chosen.
+pub(super) fn choose_phrased_status(current: &mut Current<'_>, status: i64, phrase: &[u8]) -> bool {
+    if !(100..=999).contains(&status) {
+        let line = format_args!("invalid HTTP status code {status}");
+        current.scene(|scene| scene.request().log(Level::Error, line));
+        return false;
+    }
+    choose_status_line(current, status, Some(phrase).filter(|phrase| !phrase.is_empty()))
+}
+
+fn choose_status_line(current: &mut Current<'_>, status: i64, phrase: Option<&[u8]>) -> bool {
     let phase = current.phase;
-    current.scene(|mut scene| {
+    // nginx has none for this one, which only code answers with.
+    let phrase = if status == 101 { Some(&b"Switching Protocols"[..]) } else { phrase };
+    let chosen = current.scene(|mut scene| {
         if let Some(state) = RequestState::of(scene.request()) {
             state.kept.enter().has_status = true;
         }
         match scene.head_mut() {
-            Some(head) if phase != LuaPhase::Log => head.status = u16::try_from(status).unwrap_or(0),
+            Some(head) if phase != LuaPhase::Log => {
+                head.status = u16::try_from(status).unwrap_or(0);
+                let line = |phrase| [status.to_string().as_bytes(), b" ", phrase].concat().into_boxed_slice();
+                head.status_line = phrase.map(line);
+                true
+            }
             _ => {
                 let line = format_args!("attempt to set ngx.status after sending out response headers");
                 scene.request().log(Level::Error, line);
+                false
             }
         }
     });
+    chosen == Some(true)
 }
 
 /// The status as code sees it.
@@ -269,6 +301,30 @@ pub(super) fn is_head_sent(scene: &Scene<'_, '_, '_>) -> bool {
         Scene::Head(_) => false,
         Scene::Body(_) => true,
     }
+}
+
+/// (status, phrase): chooses both.
+pub(super) fn set_status(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    let (status, phrase) = (call.number(1)? as i64, call.text(2)?.to_vec());
+    current(call, |current| choose_phrased_status(current, status, &phrase))?;
+    Ok(Returns::Values(0))
+}
+
+/// Has the conditions of the request count for nothing.
+pub(super) fn bypass_if_checks(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, REQUEST)?;
+    current(call, leave_conditions)?;
+    Ok(Returns::Values(0))
+}
+
+/// Does so.
+pub(super) fn leave_conditions(current: &mut Current<'_>) {
+    current.scene(|mut scene| {
+        if let Some(head) = scene.head_mut() {
+            head.conditions = Conditions::JudgedThere;
+        }
+    });
 }
 
 fn arg(call: &mut Call<'_>) -> Result<Returns, Raise> {

@@ -517,8 +517,9 @@ impl Schedule {
     ) -> Option<Ended> {
         if Some(number) == self.entry {
             self.threads.remove(number);
-            interpreter.vm.give_back(coroutine);
-            ground.log(Level::Debug, format_args!("lua caching unused lua thread"));
+            if interpreter.vm.give_back(coroutine) {
+                ground.log(Level::Debug, format_args!("lua caching unused lua thread"));
+            }
         } else {
             if let Some(thread) = self.threads.get_mut(number) {
                 thread.coroutine = Some(coroutine);

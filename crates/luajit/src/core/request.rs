@@ -314,10 +314,10 @@ exported! {
         set_resp_header(&*params)
     }
 
-    /// Headers that conditions look at are looked at when the response is sent.
-    fn ngx_http_lua_ffi_bypass_if_checks(request: Request) -> c_int {
+    /// Has the conditions of the request count for nothing.
+    fn ngx_http_lua_ffi_bypass_if_checks(request: Request) {
         let _ = request;
-        OK
+        ask(|core| core.bypass_if_checks, &[], &[], |_, _| ());
     }
 
     /// The status of the response.
@@ -330,6 +330,18 @@ exported! {
     fn ngx_http_lua_ffi_set_resp_status(request: Request, status: c_int) -> c_int {
         let _ = request;
         ask(|core| core.set_status, &[], &[f64::from(status)], |code, _| code)
+    }
+
+    /// The same with a phrase for the status line: 0, or -5 where it is too late or no status.
+    fn ngx_http_lua_ffi_set_resp_status_and_reason(
+        request: Request,
+        status: c_int,
+        reason: *const c_char,
+        reason_len: usize,
+    ) -> c_int {
+        let _ = request;
+        let reason = bytes(reason.cast(), reason_len);
+        ask(|core| core.set_phrased_status, &[reason], &[f64::from(status)], |code, _| code)
     }
 
     /// Whether the request is one of another.

@@ -5,13 +5,13 @@ use clearway_http::{Origin, SharedHead};
 use clearway_luajit::Reply;
 use clearway_luajit::core::CoreCall;
 
-use super::{
-    BAD_CONTEXT, DECLINED, DONE, ERROR, NO_REQUEST, OK, WRONG_PHASE, failed, phase_bit, put_piece, with,
-};
+use super::{BAD_CONTEXT, DECLINED, DONE, ERROR, NO_REQUEST, OK, WRONG_PHASE, failed, put_piece, with};
 use crate::api::args::{self, Complete};
 use crate::api::control::{EXITING, Leaving, leave};
 use crate::api::header::{ONCE, WITH_HEAD, append, assign, values_of, written_name};
-use crate::api::properties::{choose_status, is_head_sent, status_of};
+use crate::api::properties::{
+    choose_phrased_status, choose_status, is_head_sent, leave_conditions, status_of,
+};
 use crate::api::request::{Before, EDITING, ENTRIES_MAX, METHODS, REQUEST, SHARED_HEAD, edit};
 use crate::api::variables;
 use crate::current::{Args, End, Scene, objection};
@@ -70,7 +70,7 @@ pub(super) fn exit(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
 }
 
 pub(super) fn get_phase(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
-    with(call, reply, |current, reply| match phase_bit(current.phase) {
+    with(call, reply, |current, reply| match current.phase.core_bit() {
         ERROR => failed(reply, "no request ctx found"),
         bit => bit,
     })
@@ -266,6 +266,23 @@ pub(super) fn set_status(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
             return BAD_CONTEXT;
         }
         choose_status(current, call.number(0) as i64);
+        OK
+    })
+}
+
+pub(super) fn set_phrased_status(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
+    with(call, reply, |current, _| {
+        if !REQUEST.has(current.phase) {
+            return BAD_CONTEXT;
+        }
+        let is_chosen = choose_phrased_status(current, call.number(0) as i64, call.text(0));
+        if is_chosen { OK } else { DECLINED }
+    })
+}
+
+pub(super) fn bypass_if_checks(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
+    with(call, reply, |current, _| {
+        leave_conditions(current);
         OK
     })
 }

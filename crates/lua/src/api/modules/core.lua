@@ -5,7 +5,7 @@ ngx._modules = nil
 
 local ffi = require "ffi"
 local assert, ceil, error, next, select = assert, math.ceil, error, next, select
-local loadstring, tostring, type = loadstring, tostring, type
+local loadstring, tonumber, tostring, type = loadstring, tonumber, tostring, type
 local preload = package.preload
 local VERSION = "0.1.33"
 
@@ -174,8 +174,7 @@ function response.set_resp_header(_, name, value, no_override)
     end
 end
 
--- Headers that conditions look at are looked at when the response is sent.
-function response.bypass_if_checks() end
+response.bypass_if_checks = native.bypass_if_checks
 
 local time = { version = VERSION }
 
@@ -280,6 +279,13 @@ end
 
 function http_response.add_header(name, value)
     return response.set_resp_header(nil, name, value, true)
+end
+
+function http_response.set_status(status, reason)
+    if not is_for_request() then
+        error("no request found")
+    end
+    native.set_status(tonumber(status), reason or "")
 end
 
 http_response.bypass_if_checks = response.bypass_if_checks
