@@ -1,6 +1,6 @@
 //! What Lua keeps of a request from one phase to the next. Owned by the request; touched by its task.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 #[cfg(feature = "tls")]
 use std::sync::{
     Weak,
@@ -32,7 +32,7 @@ static EXITED: ContextKey<u16> = ContextKey::new(Lasts::ToTheEnd);
 /// See the file's head.
 pub(crate) struct RequestState {
     /// The VM that everything of the request stays in, once one is chosen.
-    slot: OnceLock<Arc<Slot>>,
+    slot: TaskCell<Option<Arc<Slot>>>,
     pub(crate) kept: TaskCell<Kept>,
     /// Takes debug lines, where somebody wants them.
     debug: Option<Arc<dyn Sink>>,
@@ -47,7 +47,7 @@ impl Drop for RequestState {
         {
             sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
         }
-        if let (Some(pool), Some(slot)) = (self.closer.take(), self.slot.take()) {
+        if let (Some(pool), Some(slot)) = (self.closer.take(), self.slot.enter().take()) {
             slot.note_left(self.debug.as_deref().map(|sink| sink as &dyn Sink));
             pool.submit(move |_: &_| drop(slot)).detach();
         }
@@ -137,7 +137,7 @@ impl RequestState {
         let sinks = &request.location().core.error_log;
         let debug = sinks.iter().find(|sink| sink.enabled(Level::Debug)).cloned();
         let closer = if *request.conf(&LUA_CONF).code_cache { None } else { request.file_pool() };
-        let state = Self { slot: OnceLock::new(), kept: TaskCell::default(), debug, closer };
+        let state = Self { slot: TaskCell::default(), kept: TaskCell::default(), debug, closer };
         #[cfg(feature = "tls")]
         if let Some(slot) = Self::slot_of_handshake(request) {
             state.choose(&slot);
@@ -162,19 +162,21 @@ impl RequestState {
     /// The VM is chosen.
     pub(crate) fn choose(&self, slot: &Arc<Slot>) {
         // One that was chosen before is poisoned, and what belongs to it is over.
-        if self.slot.set(Arc::clone(slot)).is_ok() {
+        let mut chosen = self.slot.enter();
+        if chosen.is_none() {
+            *chosen = Some(Arc::clone(slot));
             slot.note_owner();
         }
     }
 
     /// Whether no VM is chosen yet.
     pub(crate) fn slot_is_free(&self) -> bool {
-        self.slot.get().is_none()
+        self.slot.enter().is_none()
     }
 
     /// The VM, if one is chosen that can be used.
     pub(crate) fn usable_slot(&self) -> Option<Arc<Slot>> {
-        self.slot.get().filter(|slot| !slot.is_poisoned()).cloned()
+        self.slot.enter().as_ref().filter(|slot| !slot.is_poisoned()).cloned()
     }
 }
 

@@ -34,19 +34,24 @@ pub(crate) fn connector() -> Option<Connector> {
     CONNECTOR.get().copied()
 }
 
-/// The sockets of one request, or of one timer.
+/// The sockets of one request, or of one timer, most of which have none.
+#[derive(Default)]
 pub(crate) struct Sockets {
-    /// Tells them from those of others.
+    /// Tells them from those of others; 0 before the first one.
     pub(crate) owner: u64,
     pub(crate) tcp: Slab<Tcp>,
     pub(crate) udp: Slab<Udp>,
-    life: Arc<()>,
+    life: Option<Arc<()>>,
 }
 
 impl Sockets {
-    /// Ends with them.
-    pub(crate) fn life(&self) -> Weak<()> {
-        Arc::downgrade(&self.life)
+    /// What tells them from those of others from now on, and what ends with them.
+    pub(crate) fn own(&mut self) -> (u64, Weak<()>) {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        if self.owner == 0 {
+            self.owner = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        }
+        (self.owner, Arc::downgrade(self.life.get_or_insert_default()))
     }
 }
 
@@ -72,14 +77,6 @@ impl Owners {
 
     pub(crate) fn is_alive(&self, owner: u64) -> bool {
         self.alive.get(&owner).is_none_or(|life| life.strong_count() > 0)
-    }
-}
-
-impl Default for Sockets {
-    fn default() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let owner = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { owner, tcp: Slab::default(), udp: Slab::default(), life: Arc::default() }
     }
 }
 

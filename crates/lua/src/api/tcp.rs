@@ -251,9 +251,9 @@ pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
     let kept = current(call, |current| {
         let kept = current.kept(|kept| {
             let number = kept.sockets.tcp.add(Arc::clone(tcp))?;
-            Some((number, kept.sockets.owner, kept.sockets.life()))
+            Some((number, kept.sockets.own()))
         });
-        kept.flatten().map(|(number, owner, life)| {
+        kept.flatten().map(|(number, (owner, life))| {
             note_owner(current, owner, life);
             (number, owner)
         })

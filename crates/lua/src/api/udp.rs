@@ -96,9 +96,9 @@ fn set_peer_name(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let kept = current(call, |current| {
         let kept = current.kept(|kept| {
             let number = kept.sockets.udp.add(Arc::clone(&udp))?;
-            Some((number, kept.sockets.owner, kept.sockets.life()))
+            Some((number, kept.sockets.own()))
         });
-        kept.flatten().map(|(number, owner, life)| {
+        kept.flatten().map(|(number, (owner, life))| {
             note_owner(current, owner, life);
             (number, owner)
         })

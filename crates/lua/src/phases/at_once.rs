@@ -50,10 +50,7 @@ pub(super) fn start(
         let started = interpreter.start_file(path, text.as_deref());
         return started.map_err(|fault| Broken::LoadFile(path.clone(), fault));
     }
-    if !interpreter.has_compiled(code) {
-        interpreter.compile(code).map_err(Broken::Load)?;
-    }
-    Ok(interpreter.start(code))
+    interpreter.start_compiled(code).map_err(Broken::Load)
 }
 
 /// Runs a thread that was started.

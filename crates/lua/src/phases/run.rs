@@ -120,10 +120,9 @@ pub(super) async fn file_of(
 /// A thread for the code, which is compiled first where that is to be done.
 fn start(interpreter: &mut Interpreter, code: &Code, file: Option<&File>) -> Result<Coroutine, Failure> {
     let Some(File { path, text }) = file else {
-        return match interpreter.compile(code) {
-            Ok(()) => Ok(interpreter.start(code)),
-            Err(fault) => Err(Failure::Load([b"failed to load inlined Lua code: ", fault.text()].concat())),
-        };
+        return interpreter
+            .start_compiled(code)
+            .map_err(|fault| Failure::Load([b"failed to load inlined Lua code: ", fault.text()].concat()));
     };
     interpreter.start_file(path, text.as_deref()).map_err(|fault| {
         let parts: [&[u8]; 4] = [b"failed to load external Lua file \"", path, b"\": ", fault.text()];

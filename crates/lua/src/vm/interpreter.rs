@@ -149,6 +149,18 @@ impl Interpreter {
         Ok(())
     }
 
+    /// A thread for code of the configuration, which is compiled first where that was not done before.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn start_compiled(&mut self, code: &Code) -> Result<Coroutine, Fault> {
+        if let Some(function) = self.compiled.get(&code.number()) {
+            return Ok(self.vm.start(function));
+        }
+        self.compile(code)?;
+        Ok(self.start(code))
+    }
+
     /// A thread for code that was compiled before.
     pub fn start(&mut self, code: &Code) -> Coroutine {
         self.vm.start(&self.compiled[&code.number()])
