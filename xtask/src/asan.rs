@@ -4,7 +4,7 @@
 use crate::run::{Outcome, Step, target_dir};
 
 /// Where the sanitizer can be had without a build of the standard library.
-const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// The crate in which sessions of a C library read and write lent memory.
 const PACKAGE: &str = "clearway-tls";
@@ -19,7 +19,8 @@ pub(crate) fn command(args: &[String]) -> Outcome {
 
 /// Runs tests that a line of cargo's says. What lives as long as the program is no leak.
 pub(crate) fn tests(line: &str) -> Outcome {
-    Step::new(&format!("rustup run nightly cargo {line} --target={TRIPLE}"))
+    let (cargo, tests) = line.split_once(" -- ").unwrap_or((line, ""));
+    Step::new(&format!("rustup run nightly cargo {cargo} --target={TRIPLE} -- {tests}"))
         .env("CARGO_TARGET_DIR", &target_dir().join("asan").to_string_lossy())
         .env("RUSTFLAGS", "-Zsanitizer=address -Cforce-frame-pointers=yes")
         .env("ASAN_OPTIONS", "detect_leaks=0")

@@ -15,6 +15,7 @@ mod miri;
 mod record;
 mod retry;
 mod run;
+mod sanitize;
 mod sim;
 mod stress;
 mod test;
@@ -32,6 +33,7 @@ usage: cargo xtask COMMAND
   loom [SWITCHES]  loom models with so many forced switches (default 4, one more than test has)
   stress [MINUTES] the runtime's tests under bad conditions, then everything at once for that long
                    (default 10; needs the nightly toolchain)
+  sanitize [thread | address | miri]  tests of crates under each, or under one (needs the nightly toolchain)
   sim [SEEDS | seed N]  simulated runs of so many seeds (default 10000), or the run of one seed again
   docs [--check]   write the generated parts of docs/, or say whether they are fresh, every page of a module
                    has its example and its limits, and every link leads somewhere
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::command(rest),
         Some("loom") => test::loom_command(rest),
         Some("stress") => stress::command(rest),
+        Some("sanitize") => sanitize::command(rest),
         Some("sim") => sim::command(rest),
         Some("fuzz") => fuzz::command(rest),
         Some("miri") => miri::command(rest),
