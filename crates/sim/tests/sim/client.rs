@@ -30,6 +30,8 @@ pub(crate) struct Client {
     opened_ms: u64,
     /// When something was sent or received last.
     active_ms: u64,
+    /// Since when something is there for it that it does not take.
+    unread_since_ms: Option<u64>,
     /// Time has passed while something was sent in part.
     is_dribbling: bool,
     /// It has done nothing for so long that it may have been given up.
@@ -68,6 +70,7 @@ impl Client {
             unsent: hello,
             opened_ms: now_ms,
             active_ms: now_ms,
+            unread_since_ms: None,
             is_dribbling: false,
             has_lapsed: false,
             life: Life::Open,
@@ -129,8 +132,11 @@ impl Client {
         if most > 0
             && let Ok(1..) = end.try_read_vec(&mut bytes)
         {
+            let has_unread = end.has_unread();
             self.take(&bytes, now_ms)?;
-            self.active_ms = now_ms;
+            // The server has been waiting since it sent this.
+            let since_ms = if has_unread { self.unread_since_ms } else { self.unread_since_ms.take() };
+            self.active_ms = self.active_ms.max(since_ms.unwrap_or(now_ms));
         }
         if self.end.as_ref().is_some_and(|end| end.has_ended() && !end.has_unread()) {
             let is_excused = self.is_excused(now_ms);
@@ -165,7 +171,10 @@ impl Client {
     }
 
     /// Time is about to pass.
-    pub(crate) fn wait(&mut self, until_ms: u64) {
+    pub(crate) fn wait(&mut self, now_ms: u64, until_ms: u64) {
+        if self.end.as_ref().is_some_and(MemoryEnd::has_unread) {
+            self.unread_since_ms.get_or_insert(now_ms);
+        }
         self.has_lapsed |= until_ms >= self.active_ms + READ_TIMEOUT_MS;
         self.is_dribbling |= !self.unsent.is_empty();
         if let Speaks::Http2(http2) = &self.speaks {

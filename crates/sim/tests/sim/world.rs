@@ -129,7 +129,8 @@ impl Run<'_> {
     }
 
     fn wait(&mut self, until_ms: u64) {
-        self.clients.iter_mut().for_each(|client| client.wait(until_ms));
+        let now_ms = self.world.now_ms;
+        self.clients.iter_mut().for_each(|client| client.wait(now_ms, until_ms));
         self.world.set_clock(until_ms);
     }
 
