@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn what_failed_is_found() {
         let run = printed(
-            "test a::fine ... ok\ntest a::bad ... FAILED\ntest b ... ignored, needs x\n\nfailures:\n    a::bad\n",
+            "test a::fine ... ok\ntest a::bad ... FAILED\ntest b ... ignored, needs x\n\nfailures:\n    a\n",
             "error: test failed, to rerun pass `-p clearway-tests --test upstreams`\n",
         );
         assert_eq!(run.tests("FAILED"), ["a::bad"]);
