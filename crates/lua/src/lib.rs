@@ -57,3 +57,5 @@ pub use phases::{LUA_HANDSHAKE, LUA_TLS, LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VE
 pub use socket::connect_with;
 #[cfg(not(loom))]
 pub use socket::pool::end_connections;
+#[cfg(not(loom))]
+pub use vm::workers::count_workers;

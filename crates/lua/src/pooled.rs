@@ -25,7 +25,7 @@ use crate::pooled_call::{Call, Outcome, Worker, run};
 use crate::vm::interpreter::{Installer, VmSettings};
 use crate::vm::settings::LUA_MAIN;
 use crate::vm::state::VmPlace;
-use crate::vm::vms;
+use crate::vm::{vms, workers};
 
 /// What the configuration says of them, and the VMs.
 pub(crate) static POOLED: ConfKey<PooledMain> = ConfKey::new(Level::Main);
@@ -110,7 +110,7 @@ pub(crate) fn prepare(snapshot: &Arc<Snapshot>, runtime: Runtime, sink: &Arc<dyn
         pools: pools.iter().filter(is_open).map(|pool| Arc::new(OfPool::new(Arc::clone(pool)))).collect(),
         most: conf.vms_max.map(|vms| vms.saturating_mul(loops)),
         under_way: AtomicUsize::new(0),
-        workers: loops as u32,
+        workers: workers::count(loops),
     };
     let is_new = conf.vms.set(Arc::new(pooled)).is_ok();
     debug_assert!(is_new, "a configuration is prepared once");

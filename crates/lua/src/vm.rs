@@ -23,3 +23,5 @@ pub(crate) mod tls_settings;
 #[cfg(not(loom))]
 pub(crate) mod vms;
 pub(crate) mod waiting;
+#[cfg(not(loom))]
+pub(crate) mod workers;

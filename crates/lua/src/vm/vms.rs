@@ -23,6 +23,7 @@ use crate::vm::settings::{LUA_MAIN, LuaMain};
 use crate::vm::state::VmPlace;
 use crate::vm::texts::Texts;
 use crate::vm::timers::Timers;
+use crate::vm::workers;
 
 /// See the file's head.
 pub(crate) struct Vms {
@@ -303,7 +304,7 @@ pub(crate) fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) 
 struct Maker {
     snapshot: Weak<Snapshot>,
     settings: VmSettings,
-    workers: u32,
+    loops: usize,
     pool: Option<Arc<Pool>>,
     sink: Arc<dyn Sink>,
 }
@@ -318,7 +319,7 @@ impl Maker {
                 sink: Some(Arc::clone(sink)),
                 ..settings(snapshot, main, install)
             },
-            workers: loops as u32,
+            loops,
             pool: Option::clone(&main.pool),
             sink: Arc::clone(sink),
         }
@@ -327,7 +328,7 @@ impl Maker {
     /// Those of all loops.
     fn make_all(&self, main: &LuaMain) -> Result<Vec<OfLoop>, String> {
         let reserves = main.reserve_vms.at_start() as usize;
-        (0..self.workers as usize)
+        (0..self.loops)
             .map(|of_loop| {
                 let make = |reserve| self.make((main, &main.texts), of_loop, reserve);
                 let own = make(None)?;
@@ -344,8 +345,9 @@ impl Maker {
         of_loop: usize,
         reserve: Option<usize>,
     ) -> Result<Interpreter, String> {
-        let worker_id = worker_id(self.workers, of_loop as u32, reserve.map(|index| index as u32));
-        let place = VmPlace { worker_id, workers: self.workers };
+        let (workers, number) = (workers::count(self.loops), workers::first() + of_loop as u32);
+        let worker_id = worker_id(workers, number, reserve.map(|index| index as u32));
+        let place = VmPlace { worker_id, workers };
         let mut interpreter = Interpreter::new(&self.settings, place)?;
         if let Some(code) = &*main.init {
             let ran = run(&mut interpreter, code, LuaPhase::Init, (texts, &*self.sink));
@@ -392,7 +394,7 @@ impl Builder for Maker {
         let late = Self {
             snapshot: Weak::clone(&self.snapshot),
             settings: self.settings.clone(),
-            workers: self.workers,
+            loops: self.loops,
             pool: None,
             sink: Arc::clone(&self.sink),
         };
