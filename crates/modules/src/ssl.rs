@@ -9,6 +9,7 @@ mod ocsp;
 mod responder;
 mod server;
 mod settings;
+mod shared_key;
 mod staples;
 mod stapling;
 mod variables;
@@ -24,6 +25,7 @@ use variables::VARIABLES;
 /// What HTTP/2 is called in handshakes (ALPN).
 const HTTP2: &[u8] = b"h2";
 
+pub use shared_key::{make_ticket_key, share_ticket_key};
 pub use stapling::start as start_stapling;
 
 /// The module.

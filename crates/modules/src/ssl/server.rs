@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use clearway_base::log::Sink;
@@ -25,7 +25,7 @@ use clearway_tls::engine::{
 use clearway_tls::level::{Key, Version};
 use clearway_tls::reason::{Library, Reason};
 use clearway_tls::tickets::{FILE_LENGTHS, KeyRing, TicketKey};
-use clearway_tls::{AwsLc, Certificate, Context, Pair, random};
+use clearway_tls::{AwsLc, Certificate, Context, Pair};
 use clearway_zone::Zones;
 use sha1::{Digest, Sha1};
 
@@ -367,13 +367,10 @@ impl Maker {
         Ok((Keeping::Kept, Some(Arc::new(sessions.map_err(Error::unplaced)?))))
     }
 
-    /// Keys of tickets: those of files, or one that all servers of the process share.
+    /// Keys of tickets: those of files, or one that all servers share.
     fn ring(&self, conf: &SslConf, seal: &mut Seal) -> Result<Arc<KeyRing>, Error> {
-        static OWN: OnceLock<Arc<KeyRing>> = OnceLock::new();
         if conf.session_ticket_keys.is_empty() {
-            let own =
-                || Arc::new(KeyRing::new(vec![TicketKey::from_random(&random())]).expect("it has a key"));
-            return Ok(Arc::clone(OWN.get_or_init(own)));
+            return Ok(super::shared_key::ring());
         }
         let mut keys = Vec::new();
         for name in conf.session_ticket_keys.iter() {
