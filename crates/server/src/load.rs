@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clearway_base::log::{Level, Sink};
-use clearway_cache::disks::Caches;
+use clearway_cache::disks::{Caches, Role};
 use clearway_conf::{Directive, Error, KeptFiles, Loader, ReadFile, Source, Table};
 use clearway_http::temp_paths::TempPaths;
 use clearway_http::{
@@ -140,7 +140,7 @@ fn load_with(
         Reader::Worker => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
     };
     let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::new(core.loops()));
-    let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink));
+    let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink, Role::Alone));
     let temp_paths = TempPaths::default();
     let (mut snapshot, mut checked) = (None, None);
     if let Some(HttpBlock { directive, warnings_before }) = core.http.take() {
@@ -181,7 +181,7 @@ fn mistake_in_http(
     let sink: Arc<dyn Sink> = open_main_log(core, options, means.writer).ok()?;
     let behind = warnings.split_off(warnings_before);
     let pools = Pools::idle(core, &sink);
-    let caches = Caches::new(&sink);
+    let caches = Caches::new(&sink, Role::Alone);
     let mut environment = environment(options, means, &pools, &TempPaths::default(), sink);
     // Some pools may stand behind `http`: nginx looks for them at the end.
     let services = environment.services.without::<ThreadPools>().with(Lasting::new(core.loops()));

@@ -12,7 +12,7 @@ use crate::workers::Workers;
 /// "clearway", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"clearway");
 /// Changes with every change of what stands where in a zone.
-const LAYOUT: u64 = 3;
+const LAYOUT: u64 = 4;
 
 /// Words of the header. A bucket begins behind it, at a cache line.
 pub(crate) const HEADER_WORDS: usize = 128;
@@ -26,15 +26,17 @@ const LABEL_LEN_AT: usize = 5;
 /// Hash of the label, two words.
 const LABEL_HASH_AT: usize = 6;
 const LABEL_AT: usize = 8;
-/// A word of its module's own.
-const NOTE_AT: usize = 62;
+/// Words of its module's own.
+const NOTES_AT: usize = 58;
+/// How many those are.
+pub(crate) const NOTES: usize = LAST_WORKER_AT - NOTES_AT;
 /// The number of the worker that has come last.
 const LAST_WORKER_AT: usize = 63;
 /// A word for each worker.
 const WORKERS_AT: usize = 64;
 
 /// How much of a label is kept for messages, bytes. Labels are compared by their hashes.
-const LABEL_KEPT_BYTES: usize = (NOTE_AT - LABEL_AT) * size_of::<u64>();
+const LABEL_KEPT_BYTES: usize = (NOTES_AT - LABEL_AT) * size_of::<u64>();
 
 /// The header of a zone's memory.
 #[derive(Clone, Copy)]
@@ -119,13 +121,13 @@ impl<'a> Header<'a> {
 
     fn label(self, len: u64) -> Vec<u8> {
         let kept = usize::try_from(len).unwrap_or(usize::MAX).min(LABEL_KEPT_BYTES);
-        let words = self.0[LABEL_AT..NOTE_AT].iter();
+        let words = self.0[LABEL_AT..NOTES_AT].iter();
         words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take(kept).collect()
     }
 
-    /// The word of its module's own.
-    pub(crate) fn note(self) -> &'a AtomicU64 {
-        &self.0[NOTE_AT]
+    /// The words of its module's own.
+    pub(crate) fn notes(self) -> &'a [AtomicU64; NOTES] {
+        self.0[NOTES_AT..].first_chunk().expect("a header has all of its words")
     }
 
     /// Who counts in it.

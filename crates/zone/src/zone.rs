@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use clearway_os::shared_memory::SharedMemory;
 
 use crate::dict::{self, Dict, Key};
-use crate::header::{HEADER_WORDS, Header, Secret};
+use crate::header::{HEADER_WORDS, Header, NOTES, Secret};
 use crate::store::Store;
 use crate::table::{KeyHash, Table};
 use crate::workers::{Worker, Workers};
@@ -167,7 +167,7 @@ impl Zone {
     /// its contents mean.
     ///
     /// # Errors
-    /// The previous label, where it is another one (of a long one the first 440 bytes).
+    /// The previous label, where it is another one (of a long one the first 400 bytes).
     ///
     /// # Panics
     /// Before `Zones::open`.
@@ -229,14 +229,14 @@ impl Zone {
         Key::hashed(key, self.opened().secret.hash(key)[0])
     }
 
-    /// A word for what its module has to remember of the contents as a whole, 0 at first. It lives as long as
-    /// they do.
+    /// Words for what its module has to remember of the contents as a whole, 0 at first. They live as long as
+    /// those do.
     ///
     /// # Panics
     /// Before `Zones::open`.
     #[must_use]
-    pub fn note(&self) -> &AtomicU64 {
-        Header::at(self.opened().memory.shared.words()).note()
+    pub fn notes(&self) -> &[AtomicU64; NOTES] {
+        Header::at(self.opened().memory.shared.words()).notes()
     }
 
     /// The same with so many values in each slot, and with marks, as it is for large tables that are looked

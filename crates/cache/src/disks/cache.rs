@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use clearway_base::log::{Level, Sink};
@@ -32,14 +32,8 @@ const BEYOND_MIN_BYTES: u64 = 1 << 20;
 pub(crate) struct Kept {
     pub(crate) disks: Vec<Arc<Disk>>,
     pub(crate) fills: Arc<Fills<Growing>>,
-    /// Whether there may be files that the index does not know.
-    pub(crate) is_cold: AtomicBool,
     /// Whether the directories are to be read once more.
     pub(crate) wants_walk: AtomicBool,
-    /// What all files take, in blocks; put right by each pass over the index.
-    pub(crate) blocks: AtomicI64,
-    /// Objects, as of the last pass.
-    pub(crate) objects: AtomicU64,
     /// Which cache it is of those that share `copies`.
     pub(crate) number: u64,
     pub(crate) copies: Arc<Copies>,
@@ -123,7 +117,7 @@ impl Cache {
         }
         match self.disk_for(digest) {
             None => Whereabouts::Out,
-            Some(disk) if self.kept.is_cold.load(Ordering::Relaxed) => Whereabouts::Perhaps(disk),
+            Some(disk) if self.is_cold() => Whereabouts::Perhaps(disk),
             Some(disk) => Whereabouts::Nowhere(disk),
         }
     }
@@ -196,6 +190,13 @@ impl Cache {
         object.updated_by != 0 && self.conf.zone.has_worker(u32::from(object.updated_by))
     }
 
+    /// Whether another process that is there updates the object, or fetches it for the first time.
+    #[must_use]
+    pub fn is_updated_elsewhere(&self, digest: Digest) -> bool {
+        let known = self.index().get(digest).filter(|object| self.is_updated(object));
+        known.is_some_and(|object| Some(object.updated_by) != self.own_number())
+    }
+
     fn own_number(&self) -> Option<u16> {
         self.conf.zone.own_number().and_then(|number| u16::try_from(number).ok())
     }
@@ -254,7 +255,8 @@ impl Cache {
     }
 
     fn account(&self, blocks: i64) {
-        let now = self.kept.blocks.fetch_add(blocks, Ordering::Relaxed) + blocks;
+        let before = self.blocks().fetch_add(blocks.cast_unsigned(), Ordering::Relaxed);
+        let now = before.cast_signed().wrapping_add(blocks);
         if blocks > 0 && self.is_far_beyond(u64::try_from(now).unwrap_or(0) * BLOCK_BYTES) {
             self.kept.alarm.ring();
         }
@@ -270,26 +272,20 @@ impl Cache {
     /// What all files take, as far as is known, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        u64::try_from(self.kept.blocks.load(Ordering::Relaxed)).unwrap_or(0) * BLOCK_BYTES
+        let blocks = self.blocks().load(Ordering::Relaxed).cast_signed();
+        u64::try_from(blocks).unwrap_or(0) * BLOCK_BYTES
     }
 
     /// Objects in its index, as of the last pass over it.
     #[must_use]
     pub fn objects(&self) -> u64 {
-        self.kept.objects.load(Ordering::Relaxed)
+        self.counted_objects().load(Ordering::Relaxed)
     }
 
     /// What a pass over the index has found.
     pub(crate) fn note_size(&self, bytes: u64, objects: u64) {
-        let blocks = i64::try_from(bytes / BLOCK_BYTES).unwrap_or(i64::MAX);
-        self.kept.blocks.store(blocks, Ordering::Relaxed);
-        self.kept.objects.store(objects, Ordering::Relaxed);
-    }
-
-    /// Whether there may be files that the index does not know.
-    #[must_use]
-    pub fn is_cold(&self) -> bool {
-        self.kept.is_cold.load(Ordering::Relaxed)
+        self.blocks().store(bytes / BLOCK_BYTES, Ordering::Relaxed);
+        self.counted_objects().store(objects, Ordering::Relaxed);
     }
 
     /// All directories were read.

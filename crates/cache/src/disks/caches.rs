@@ -19,6 +19,7 @@ use super::conf::CacheConf;
 use super::copies::Copies;
 use super::disk::Disk;
 use super::manager;
+use super::role::Role;
 use crate::fills::Fills;
 
 /// The thread that looks after caches.
@@ -31,6 +32,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub struct Caches {
     known: Mutex<Known>,
     log: SharedLog,
+    role: Role,
     alarm: Arc<Alarm>,
     copies: Arc<Copies>,
     /// Those of the configuration in use.
@@ -51,6 +53,7 @@ impl Default for Caches {
         Self {
             known: Mutex::default(),
             log: Arc::new(ArcSwap::from_pointee(Arc::new(Discard) as _)),
+            role: Role::default(),
             alarm: Arc::default(),
             copies: Arc::default(),
             current: Arc::default(),
@@ -65,12 +68,13 @@ impl std::fmt::Debug for Caches {
 }
 
 impl Caches {
-    /// None so far. Pools and jobs log to `log`.
+    /// None so far, in a process with this role. Pools and jobs log to `log`.
     #[must_use]
-    pub fn new(log: &Arc<dyn Sink>) -> Arc<Self> {
-        let caches = Arc::new(Self::default());
+    pub fn new(log: &Arc<dyn Sink>, role: Role) -> Arc<Self> {
+        let mut caches = Self::default();
+        caches.role = role;
         caches.log_to(log);
-        caches
+        Arc::new(caches)
     }
 
     /// Where pools and jobs log from now on.
@@ -101,10 +105,7 @@ impl Caches {
             Arc::new(Kept {
                 disks,
                 fills: Arc::new(Fills::default()),
-                is_cold: AtomicBool::new(true),
                 wants_walk: AtomicBool::default(),
-                blocks: Default::default(),
-                objects: Default::default(),
                 number: NUMBERS.fetch_add(1, Ordering::Relaxed),
                 copies: Arc::clone(&self.copies),
                 alarm: Arc::clone(&self.alarm),
@@ -127,9 +128,9 @@ impl Caches {
         let mut known = self.known();
         if known.manager.is_none() && known.declared.iter().any(|cache| cache.strong_count() > 0) {
             let (alarm, current) = (Arc::clone(&self.alarm), Arc::clone(&self.current));
-            let copies = Arc::clone(&self.copies);
+            let (copies, role) = (Arc::clone(&self.copies), self.role);
             let service = Service::start(THREAD, self.alarm.bell(), move |blocking, stop| {
-                manager::run(blocking, stop, (&alarm, &copies), &current);
+                manager::run((blocking, stop), role, (&alarm, &copies), &current);
             });
             known.manager = Some(service?);
         }

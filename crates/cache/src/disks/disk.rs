@@ -198,8 +198,13 @@ impl Disk {
     pub(crate) fn note_full(&self, others: Others) {
         self.health.full_until_ms.store(clock::coarse_ms() + FULL_MS, Ordering::Release);
         if others == Others::Go {
-            self.health.wants_room.store(true, Ordering::Release);
+            self.want_room();
         }
+    }
+
+    /// Objects are to go for others.
+    pub(crate) fn want_room(&self) {
+        self.health.wants_room.store(true, Ordering::Release);
     }
 
     /// Something was removed.

@@ -1,5 +1,6 @@
 //! Looks after caches: reads what is there at start, writes down what changes, removes what is inactive or
-//! too much, asks disks that are left out. One thread for all caches of the process, which only decides;
+//! too much, asks disks that are left out. One thread for all caches of the process, which only decides (what
+//! of it falls to which process `role` says);
 //! what may wait for a disk is a job in that disk's pool, one of each kind at a time, so that a disk that
 //! hangs holds nothing but itself.
 //!
@@ -25,6 +26,7 @@ use super::disk::{Disk, DiskError, Root};
 use super::loader::{Walk, Walked};
 use super::metrics::{EXPIRED, PUSHED_OUT};
 use super::notes;
+use super::role::Role;
 use crate::ages::Ages;
 use crate::index::{BLOCK_BYTES, File, Object, Stored};
 use crate::key::Digest;
@@ -54,8 +56,8 @@ const VICTIMS_MAX: usize = 1 << 14;
 
 /// The thread's work, until it is to stop.
 pub(crate) fn run(
-    blocking: &Blocking,
-    stop: &Stop,
+    (blocking, stop): (&Blocking, &Stop),
+    role: Role,
     (alarm, copies): (&Alarm, &Copies),
     current: &ArcSwap<Vec<Arc<Cache>>>,
 ) {
@@ -65,11 +67,12 @@ pub(crate) fn run(
         let caches = current.load_full();
         works.retain(|work| caches.iter().any(|cache| Arc::ptr_eq(&cache.kept, &work.kept)));
         let now_ms = clock::monotonic_ms();
-        let mut due_ms = now_ms + PASS_MAX_MS;
+        // What others ask for rings no bell here.
+        let mut due_ms = now_ms + if role == Role::Manages { PASS_MIN_MS } else { PASS_MAX_MS };
         for cache in caches.iter() {
             let known = works.iter().position(|work| Arc::ptr_eq(&cache.kept, &work.kept));
             let at = known.unwrap_or_else(|| {
-                works.push(Work::new(&cache.kept));
+                works.push(Work::new(cache, role));
                 works.len() - 1
             });
             due_ms = due_ms.min(works[at].step(cache, now_ms));
@@ -85,6 +88,7 @@ pub(crate) fn run(
 
 /// What is to be done for one cache.
 struct Work {
+    role: Role,
     kept: Arc<Kept>,
     disks: Vec<DiskWork>,
     pass: Pass,
@@ -184,8 +188,13 @@ impl<T: Send + 'static> Job<T> {
 }
 
 impl Work {
-    fn new(kept: &Arc<Kept>) -> Self {
+    fn new(cache: &Cache, role: Role) -> Self {
+        let kept = &cache.kept;
+        if role != Role::Assists {
+            cache.note_cold();
+        }
         Self {
+            role,
             kept: Arc::clone(kept),
             disks: kept.disks.iter().map(|_| DiskWork::default()).collect(),
             pass: Pass::default(),
@@ -197,6 +206,10 @@ impl Work {
 
     /// Does what is due, and says when to come back, monotonic ms.
     fn step(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
+        if self.role == Role::Assists {
+            return self.assist(cache, now_ms);
+        }
+        cache.take_wishes();
         let walks = self.kept.wants_walk.load(Ordering::Relaxed) && now_ms >= self.walked_ms + WALK_MS;
         if walks && self.disks.iter().all(|disk| disk.loading == Loading::Done) {
             self.kept.wants_walk.store(false, Ordering::Relaxed);
@@ -208,10 +221,19 @@ impl Work {
             due_ms = due_ms.min(disk.step(cache, number, now_ms));
         }
         if cache.is_cold() && self.disks.iter().all(|disk| disk.loading == Loading::Done) {
-            self.kept.is_cold.store(false, Ordering::Relaxed);
+            cache.note_walked();
             cache.say_loaded();
         }
         due_ms.min(self.step_pass(cache, now_ms))
+    }
+
+    /// What is left to do where another process manages.
+    fn assist(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
+        cache.pass_wishes_on();
+        let disks = (0..).zip(&mut self.disks).map(|(number, disk)| {
+            disk.step_write((cache, number), self.role, now_ms).min(disk.step_look(cache, number, now_ms))
+        });
+        disks.min().unwrap_or(now_ms + PASS_MAX_MS)
     }
 
     /// Begins a pass when it is time, and goes on with it.
@@ -253,7 +275,8 @@ impl Work {
 
 impl DiskWork {
     fn step(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
-        let due_ms = self.step_load(cache, number, now_ms).min(self.step_write(cache, number, now_ms));
+        let due_ms = self.step_load(cache, number, now_ms);
+        let due_ms = due_ms.min(self.step_write((cache, number), Role::Manages, now_ms));
         due_ms.min(self.step_remove(cache, number, now_ms)).min(self.step_look(cache, number, now_ms))
     }
 
@@ -295,7 +318,7 @@ impl DiskWork {
         later_ms
     }
 
-    fn step_write(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
+    fn step_write(&mut self, (cache, number): (&Arc<Cache>, u8), role: Role, now_ms: u64) -> u64 {
         let has_waiting = cache.disk(number).is_some_and(|disk| disk.notes().has_waiting());
         if !has_waiting || self.writes.is_on_its_way() {
             return now_ms + PASS_MAX_MS;
@@ -310,9 +333,12 @@ impl DiskWork {
         (self.write_due_ms, self.is_writing) = (None, true);
         self.writes.begin(cache, number, move |blocking, root, cache| {
             let Some(disk) = cache.disk(number) else { return Ok(()) };
-            disk.notes()
-                .flush(blocking, &root.directory, (cache.index(), number))
-                .map_err(|error| DiskError::new("write()", disk.path().join(notes::DIRECTORY), error))
+            let failed = |error| DiskError::new("write()", disk.path().join(notes::DIRECTORY), error);
+            disk.notes().flush(blocking, &root.directory).map_err(failed)?;
+            if role == Role::Assists {
+                return Ok(());
+            }
+            disk.notes().shorten(blocking, &root.directory, (cache.index(), number)).map_err(failed)
         });
         now_ms + PASS_MAX_MS
     }
@@ -558,7 +584,7 @@ impl Cache {
         let path = || self.conf.disks[usize::from(number)].path.join(notes::DIRECTORY);
         notes::recover(blocking, &root.directory, (self.index(), number))
             .map_err(|error| DiskError::new("read()", path(), error))?;
-        let note = self.conf.zone.note();
+        let note = self.known();
         let (mask, known) = self.known_bits(number);
         note.fetch_and(!mask, Ordering::AcqRel);
         note.fetch_or(known, Ordering::AcqRel);
@@ -568,7 +594,7 @@ impl Cache {
     /// Whether the index, which outlives workers, has what was written down of this disk.
     fn is_recovered(&self, number: u8) -> bool {
         let (mask, known) = self.known_bits(number);
-        self.conf.zone.note().load(Ordering::Acquire) & mask == known
+        self.known().load(Ordering::Acquire) & mask == known
     }
 
     /// Which bits of the zone's note are the disk's, and which of them are set where its objects are known:

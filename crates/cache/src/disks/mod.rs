@@ -16,6 +16,7 @@ pub mod metrics;
 mod notes;
 mod object;
 mod read;
+mod role;
 mod stamp;
 #[cfg(test)]
 mod testing;
@@ -33,4 +34,5 @@ pub use conf::{CacheConf, DiskConf, Pace, TempPlace};
 pub use disk::DiskError;
 pub use growing::Growing;
 pub use object::{Found, Handle, Identity, Made, Miss, Wanted};
+pub use role::Role;
 pub use write::{Filling, NewFile, Part, Refreshed};

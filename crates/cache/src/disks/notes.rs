@@ -1,17 +1,16 @@
 //! What a disk's index holds is written down beside its files, in `.clearway`: a snapshot, and a journal of
 //! the changes since. After a start objects are known at once; the walk through the directory corrects it.
 //!
-//! 1. Changes wait in a queue and are appended every [`FLUSH_MS`] by a job in the disk's pool, one at a time.
-//! 2. When the journal has grown large it gets the name `journal.old`, a snapshot is written beside, gets its
+//! 1. Changes wait in a queue and are appended every [`FLUSH_MS`] by a job in the disk's pool. Of several
+//!    processes each opens the journal by its name and holds a lock while it appends whole entries.
+//! 2. When the journal has grown large one process gives it the name `journal.old`, a snapshot is written beside, gets its
 //!    name, and `journal.old` is removed. What is read is the snapshot, the old journal, the journal.
 //! 3. Nothing is synced: what is lost, or wrong, costs a look at the disk.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use clearway_offload::directory::Directory;
 use clearway_offload::{Blocking, file};
@@ -48,15 +47,10 @@ const JOURNAL_OLD: &str = ".clearway/journal.old";
 pub(crate) struct Notes {
     waiting: SegQueue<Change>,
     count: AtomicUsize,
-    /// Pool threads alone, one at a time.
-    journal: Mutex<Journal>,
-}
-
-#[derive(Default)]
-struct Journal {
-    file: Option<File>,
-    bytes: u64,
-    snapshot_bytes: u64,
+    /// How long the journal was when it was written to last, bytes.
+    journal_bytes: AtomicU64,
+    /// How long the last snapshot is, bytes.
+    snapshot_bytes: AtomicU64,
 }
 
 impl Notes {
@@ -76,59 +70,61 @@ impl Notes {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Writes what waits, and a snapshot of this disk's objects when it is time.
-    pub(crate) fn flush(
-        &self,
-        blocking: &Blocking,
-        directory: &Directory,
-        (index, disk): (Index<'_>, u8),
-    ) -> io::Result<()> {
+    /// Writes what waits.
+    pub(crate) fn flush(&self, blocking: &Blocking, directory: &Directory) -> io::Result<()> {
         let mut out = Vec::new();
         while let Some(change) = self.waiting.pop() {
             self.count.fetch_sub(1, Ordering::AcqRel);
             journal::push_change(&change, &mut out);
         }
-        let mut journal = self.journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !out.is_empty() {
-            journal.append(blocking, directory, &out)?;
+            self.journal_bytes.store(append(blocking, directory, &out)?, Ordering::Relaxed);
         }
-        if journal.bytes > JOURNAL_MIN_BYTES.max(journal.snapshot_bytes) {
-            journal.begin_anew(blocking, directory)?;
-            journal.snapshot_bytes = write_snapshot(blocking, directory, (index, disk))?;
+        Ok(())
+    }
+
+    /// Rule 2, when it is time: a snapshot of this disk's objects. In one process alone.
+    pub(crate) fn shorten(
+        &self,
+        blocking: &Blocking,
+        directory: &Directory,
+        (index, disk): (Index<'_>, u8),
+    ) -> io::Result<()> {
+        let most = JOURNAL_MIN_BYTES.max(self.snapshot_bytes.load(Ordering::Relaxed));
+        if self.journal_bytes.load(Ordering::Relaxed) > most {
+            directory.rename(blocking, Path::new(JOURNAL), Path::new(JOURNAL_OLD))?;
+            self.journal_bytes.store(0, Ordering::Relaxed);
+            let snapshot_bytes = write_snapshot(blocking, directory, (index, disk))?;
+            self.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
             remove(blocking, directory, JOURNAL_OLD)?;
         }
         Ok(())
     }
 }
 
-impl Journal {
-    fn append(&mut self, blocking: &Blocking, directory: &Directory, bytes: &[u8]) -> io::Result<()> {
-        if self.file.is_none() {
-            let name = Path::new(JOURNAL);
-            let found = match directory.open_to_change(blocking, name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    directory.create_file(blocking, name, MODE)
+/// Appends entries to the journal; how long it is with them, bytes.
+fn append(blocking: &Blocking, directory: &Directory, bytes: &[u8]) -> io::Result<u64> {
+    let name = Path::new(JOURNAL);
+    let found = match directory.open_to_change(blocking, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match directory.create_file(blocking, name, MODE) {
+                // Another process was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    directory.open_to_change(blocking, name)
                 }
-                found => found,
-            }?;
-            let length = clearway_os::stat::of(std::os::fd::AsFd::as_fd(&found))?.size;
-            // An entry that is not whole would shift all behind it.
-            self.bytes = length / ENTRY_BYTES as u64 * ENTRY_BYTES as u64;
-            self.file = Some(found);
+                made => made,
+            }
         }
-        let Some(file) = &self.file else { return Ok(()) };
-        let written = file.write_all_at(bytes, self.bytes);
-        match written {
-            Ok(()) => self.bytes += bytes.len() as u64,
-            Err(_) => self.file = None,
-        }
-        written
-    }
-
-    fn begin_anew(&mut self, blocking: &Blocking, directory: &Directory) -> io::Result<()> {
-        (self.file, self.bytes) = (None, 0);
-        directory.rename(blocking, Path::new(JOURNAL), Path::new(JOURNAL_OLD))
-    }
+        found => found,
+    }?;
+    // It ends with the descriptor, and with the process. A journal that has another name by now is complete
+    // in the snapshot that is being written: the index is told first.
+    found.lock()?;
+    let length = clearway_os::stat::of(std::os::fd::AsFd::as_fd(&found))?.size;
+    // An entry that is not whole would shift all behind it.
+    let end = length / ENTRY_BYTES as u64 * ENTRY_BYTES as u64;
+    found.write_all_at(bytes, end)?;
+    Ok(end + bytes.len() as u64)
 }
 
 /// Rule 2. How long it is, bytes.

@@ -95,7 +95,8 @@ impl Scratch {
             std::fs::create_dir_all(path.join(directory)).expect("writable");
         }
         let lines = Arc::<Lines>::default();
-        let (zones, caches) = (Arc::new(Zones::create(None)), Caches::new(&(Arc::clone(&lines) as _)));
+        let (zones, caches) =
+            (Arc::new(Zones::create(None)), Caches::new(&(Arc::clone(&lines) as _), Role::Alone));
         let cache = declare(&path, &zones, &caches, change);
         Self { path, zones, caches, cache, temp: Arc::new(TempPlace::Beside), lines }
     }
@@ -103,7 +104,7 @@ impl Scratch {
     /// The same directory after a start: nothing but its files is left.
     pub(super) fn restart(&mut self, change: impl Fn(&Path, &mut CacheConf)) {
         self.zones = Arc::new(Zones::create(None));
-        self.caches = Caches::new(&(Arc::clone(&self.lines) as _));
+        self.caches = Caches::new(&(Arc::clone(&self.lines) as _), Role::Alone);
         self.cache = declare(&self.path, &self.zones, &self.caches, change);
     }
 

@@ -33,6 +33,11 @@ struct Renewal {
 /// How often a request waits for another one and looks again, at most.
 const LOOKS_MAX: u32 = 8;
 
+/// How long it takes at first until a request looks again what another worker process has come to, ms.
+const LOCK_PAUSE_MIN_MS: u64 = 10;
+/// How long later, ms; nginx takes half a second.
+const LOCK_PAUSE_MAX_MS: u64 = 160;
+
 /// For how long a request waits for one that has received everything and only writes it, milliseconds.
 const PUBLISHING_MS: u64 = 1_000;
 
@@ -212,7 +217,11 @@ impl<'a, 'c> Finding<'a, 'c> {
         let follower = match cached.cache.fills().enter(cached.digest) {
             Entered::Leads(led) => {
                 cached.lead = Some(led);
-                return Look::Settled(Lookup::Ask(cached));
+                return if *self.pass.cache.lock {
+                    self.lock(cached).await
+                } else {
+                    Look::Settled(Lookup::Ask(cached))
+                };
             }
             Entered::Follows(follower) => follower,
         };
@@ -221,6 +230,42 @@ impl<'a, 'c> Finding<'a, 'c> {
             return Look::Settled(Lookup::Ask(cached));
         }
         self.wait(cached, follower).await
+    }
+
+    /// Tells other worker processes that it fetches the object (`proxy_cache_lock`), or waits until the one
+    /// that does has stored it or has given up. That is looked at again and again, as in nginx; requests of
+    /// this process follow meanwhile.
+    async fn lock(&mut self, mut cached: Box<Cached>) -> Look {
+        let home = self.request.home();
+        let (conf, begin_ms) = (&self.pass.cache, home.now_ms());
+        let patience_ms = *self.patience_ms.get_or_insert(begin_ms + *conf.lock_timeout_ms);
+        let until_ms = patience_ms.min(begin_ms + *conf.lock_age_ms);
+        let mut pause_ms = LOCK_PAUSE_MIN_MS;
+        while cached.cache.is_updated_elsewhere(cached.digest) {
+            if home.now_ms() >= until_ms {
+                if until_ms == patience_ms {
+                    cached.keepable = Keepable::No;
+                    cached.lead = None;
+                    if *conf.lock_timeout_ms > 0 {
+                        self.request.log(Level::Info, format_args!("cache lock timeout"));
+                    }
+                }
+                return Look::Settled(Lookup::Ask(cached));
+            }
+            let timer = Timer::new(home);
+            timer.arm(until_ms.min(home.now_ms() + pause_ms));
+            poll_fn(|cx| timer.poll_expired(cx)).await;
+            pause_ms = (2 * pause_ms).min(LOCK_PAUSE_MAX_MS);
+        }
+        if pause_ms > LOCK_PAUSE_MIN_MS {
+            // The others of this process look again as well.
+            cached.lead = None;
+            return Look::Again(cached);
+        }
+        if matches!(cached.cache.begin_update(cached.digest), Ok(Update::Begun)) {
+            cached.update = Some(Updating { cache: Arc::clone(&cached.cache), digest: cached.digest });
+        }
+        Look::Settled(Lookup::Ask(cached))
     }
 
     /// Waits until it is known what becomes of the response that another request fetches.

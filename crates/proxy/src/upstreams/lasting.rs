@@ -158,6 +158,14 @@ impl Lasting {
         }
     }
 
+    /// Groups in use have the servers that other processes have given them meanwhile. Whether there are any
+    /// whose servers may be changed.
+    pub fn follow_others(&self) -> bool {
+        let groups = self.in_use();
+        let followed = groups.iter().filter_map(Weak::upgrade);
+        followed.filter(|cell| cell.get().is_some_and(UpstreamGroup::follow_others)).count() > 0
+    }
+
     /// A configuration is in use: what its groups do by themselves begins, on these loops.
     pub fn begin(self: &Arc<Self>, snapshot: &Snapshot, home: LoopRef) {
         let groups: Vec<_> = snapshot.conf(&UPSTREAMS_CONF).cells().collect();

@@ -25,6 +25,16 @@ impl UpstreamGroup {
         });
         members.load().make_room();
     }
+
+    /// The same where another process has changed them. Whether that may be.
+    pub(crate) fn follow_others(&self) -> bool {
+        let Some(editing) = &self.editing else { return false };
+        let recorded = editing.recorded(self.name());
+        if recorded.is_some_and(|recorded| recorded.version > self.roster.load().version) {
+            self.catch_up();
+        }
+        true
+    }
 }
 
 /// A group whose servers are those of a roster.
