@@ -28,7 +28,7 @@ pub(crate) struct HandedSocket {
     pub(crate) address: String,
     /// Changes when the descriptors are of other sockets than before.
     pub(crate) serial: u64,
-    /// One for each loop, or one for all of them.
+    /// One for each loop of the worker, or one for all of them.
     pub(crate) kind: SocketKind,
     /// The sockets.
     pub(crate) fds: Vec<OwnedFd>,
@@ -57,6 +57,8 @@ pub(crate) struct HandedZone {
 pub(crate) struct Handover {
     /// Counts configurations from 1 on, over the life of the master.
     pub(crate) number: u64,
+    /// Which group of loops the worker has.
+    pub(crate) group: usize,
     /// The command line of the master.
     pub(crate) options: Options,
     /// Whom the worker is to run as; absent where it stays who it is.
@@ -72,6 +74,8 @@ pub(crate) struct Handover {
     pub(crate) names: Vec<(String, Vec<SocketAddr>)>,
     /// Files that directives name, as they were read.
     pub(crate) kept_files: Vec<(PathBuf, Bytes)>,
+    /// What tickets of TLS are encrypted with where no file has a key.
+    pub(crate) ticket_key: Vec<u8>,
 }
 
 /// What the master wants.
@@ -208,6 +212,7 @@ impl Report {
 impl Handover {
     fn put<'a>(&'a self, frame: &mut Frame<'a>) {
         frame.number(self.number);
+        frame.number(self.group as u64);
         frame.path(&self.options.prefix);
         frame.path(&self.options.conf);
         frame.path(match &self.options.error_log {
@@ -240,11 +245,13 @@ impl Handover {
             frame.list(addresses, |frame, address| frame.bytes(address.to_string().as_bytes()));
         });
         frame.list(&self.kept_files, put_file);
+        frame.bytes(&self.ticket_key);
     }
 
     fn read(content: &mut Content) -> Option<Self> {
         Some(Self {
             number: content.number()?,
+            group: usize::try_from(content.number()?).ok()?,
             options: Options {
                 prefix: content.path()?,
                 conf: content.path()?,
@@ -280,6 +287,7 @@ impl Handover {
                 Some((name, content.list(address)?))
             })?,
             kept_files: content.list(read_file)?,
+            ticket_key: content.bytes()?,
         })
     }
 }
@@ -501,6 +509,7 @@ mod tests {
         };
         Handover {
             number: 3,
+            group: 2,
             options: Options {
                 prefix: "/p/".into(),
                 conf: "/p/c".into(),
@@ -518,6 +527,7 @@ mod tests {
                 vec![([10, 0, 0, 1], 0).into(), "[::1]:0".parse().unwrap()],
             )],
             kept_files: vec![("/k".into(), b"secret".to_vec().into())],
+            ticket_key: b"key".to_vec(),
         }
     }
 
@@ -545,6 +555,7 @@ mod tests {
         assert_eq!((got.number, got.options, got.user), (sent.number, sent.options, sent.user));
         assert_eq!((got.default_port, got.files), (sent.default_port, sent.files));
         assert_eq!((got.names, got.kept_files), (sent.names, sent.kept_files));
+        assert_eq!((got.group, got.ticket_key), (sent.group, sent.ticket_key));
         let kinds: Vec<_> = got.sockets.iter().map(|s| (&*s.address, s.serial, s.kind)).collect();
         assert_eq!(kinds, [("127.0.0.1:80", 7, SocketKind::Shared), ("[::1]:80", 8, SocketKind::PerLoop)]);
         let zones: Vec<_> = got.zones.iter().map(|z| (&z.name[..], &*z.module, z.bytes)).collect();

@@ -137,10 +137,12 @@ fn load_with(
     let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
     let pools = match means.reader {
         Reader::Master => Pools::idle(&core, &sink),
-        Reader::Worker => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
+        Reader::Worker { .. } => {
+            Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink))
+        }
     };
     let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::new(core.loops()));
-    let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink, Role::Alone));
+    let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink, cache_role(&core)));
     let temp_paths = TempPaths::default();
     let (mut snapshot, mut checked) = (None, None);
     if let Some(HttpBlock { directive, warnings_before }) = core.http.take() {
@@ -151,7 +153,7 @@ fn load_with(
         let behind = text.split_off(warnings_before);
         let loaded = match means.reader {
             Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
-            Reader::Worker => {
+            Reader::Worker { .. } => {
                 http.load(directive, environment, text).map(|http| snapshot = Some(Arc::new(http)))
             }
         };
@@ -166,6 +168,15 @@ fn load_with(
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
     Ok(Loaded { core, snapshot, checked, log, pools, lasting, caches, temp_paths, files, warnings })
+}
+
+/// What the process does for caches: the first group looks after those of all.
+fn cache_role(core: &CoreConf) -> Role {
+    match (core.groups(), core.share().start) {
+        (1, _) => Role::Alone,
+        (_, 0) => Role::Manages,
+        _ => Role::Assists,
+    }
 }
 
 /// Where something behind `http` is wrong, or it has no end: the mistake in it that nginx finds first, as it

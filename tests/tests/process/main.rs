@@ -9,6 +9,7 @@ mod crashes;
 mod created;
 mod fifos;
 mod full_disk;
+mod groups;
 mod messages;
 mod privileges;
 mod proofs;

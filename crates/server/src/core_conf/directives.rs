@@ -3,6 +3,7 @@
 use clearway_conf::{Args, Spec};
 
 use super::affinity::Affinity;
+use super::groups::Groups;
 use super::limits::{self, HANDOVER_CARRIERS_MAX};
 use super::paths::bytes_path;
 use super::{CoreConf, EVENTS, HttpBlock, MAIN, environment, error_log, load_module, thread_pool, user};
@@ -28,12 +29,30 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         args: Args::TAKE1,
         syntax: "worker_processes NUMBER | auto",
         default: "worker_processes 1",
-        doc: "How many event loops there are: threads of one process. `auto` is one for each processor. With \
-              0 there is no worker process, and connections wait until a reload gives one.",
+        doc: "How many event loops there are: threads of one process, unless `worker_groups` says more. \
+              `auto` is one for each processor. With 0 there is no worker process, and connections wait until \
+              a reload gives one.",
         example: "
             worker_processes auto;",
-        see: &["worker_cpu_affinity", "worker_connections", "thread_pool"],
+        see: &["worker_groups", "worker_cpu_affinity", "worker_connections", "thread_pool"],
         handler: |scope, d| d.set(&mut scope.conf.worker_processes, limits::worker_processes),
+    },
+    Spec {
+        name: "worker_groups",
+        contexts: MAIN,
+        args: Args::TAKE1,
+        syntax: "worker_groups NUMBER | auto",
+        default: "worker_groups 1",
+        doc: "Into how many worker processes the event loops of `worker_processes` are shared out, up to 32; \
+              with `auto` each has a process of its own, as in nginx. That is for C modules of Lua that cannot \
+              run in two threads, and so that a crash ends one share. Zones are common; each process has \
+              loops, VMs, pools, and copies of files of its own. docs/processes.md says what else is counted \
+              for each.",
+        example: "
+            worker_processes 8;
+            worker_groups 2;",
+        see: &["worker_processes", "master_process"],
+        handler: |scope, d| d.set(&mut scope.conf.worker_groups, Groups::read),
     },
     Spec {
         name: "error_log",

@@ -22,7 +22,7 @@ pub(super) fn read(scope: &mut Scope<'_, CoreConf>, d: &Directive) -> Result<(),
     if conf.events.is_some() || conf.http.is_some() {
         return Err(d.reject("is specified too late"));
     }
-    if conf.reader == Reader::Worker {
+    if conf.reader != Reader::Master {
         return Ok(());
     }
     let path = conf.full_name(&d.value(0)?);

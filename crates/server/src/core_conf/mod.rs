@@ -8,6 +8,7 @@ mod affinity;
 mod directives;
 mod environment;
 mod error_log;
+mod groups;
 mod limits;
 mod load_module;
 mod no_effect;
@@ -29,6 +30,7 @@ use clearway_os::users::User;
 
 use affinity::Affinity;
 use environment::EnvSpec;
+use groups::Groups;
 
 pub use environment::EnvValue;
 pub(crate) use error_log::error_log;
@@ -55,7 +57,10 @@ pub enum Reader {
     Master,
     /// The worker, which gets what the master has checked: what needs the rights of the master is read
     /// for its form only, and gives no second warning.
-    Worker,
+    Worker {
+        /// Which group of loops it has (`worker_groups`).
+        group: usize,
+    },
 }
 
 /// The `http` block.
@@ -76,6 +81,7 @@ pub struct CoreConf {
     /// `error_log` directives in order.
     pub error_logs: Vec<ErrorLogSpec>,
     worker_processes: Option<u64>,
+    worker_groups: Option<Groups>,
     pid: Option<PathBuf>,
     daemon: Option<bool>,
     master_process: Option<bool>,
@@ -114,6 +120,7 @@ pub struct CoreConf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessTraits {
     loops: usize,
+    groups: usize,
     worker_connections: u32,
     user: Option<User>,
     environment: Vec<(OsString, EnvValue)>,
@@ -137,6 +144,7 @@ impl CoreConf {
             reader,
             error_logs: Vec::new(),
             worker_processes: None,
+            worker_groups: None,
             pid: None,
             daemon: None,
             master_process: None,
@@ -180,13 +188,7 @@ impl CoreConf {
         if self.events.is_none() {
             return Err(Error::unplaced("no \"events\" section in configuration"));
         }
-        Ok(())
-    }
-
-    /// `worker_processes`: event loops, where there are any.
-    #[must_use]
-    pub fn loops(&self) -> usize {
-        usize::try_from(self.worker_processes.unwrap_or(1)).unwrap_or(1).max(1)
+        self.check_groups(warnings)
     }
 
     /// Whether the master is to have a worker: with `worker_processes 0` it holds the sockets, and what comes
@@ -283,10 +285,10 @@ impl CoreConf {
         self.priority
     }
 
-    /// `worker_cpu_affinity`: the processors that a loop may run on; `None` leaves them as they are.
+    /// `worker_cpu_affinity`: the processors that a loop of this process may run on; `None` leaves them as they are.
     #[must_use]
     pub fn cpu_affinity(&self, loop_index: usize) -> Option<Vec<usize>> {
-        self.affinity.as_ref()?.of(loop_index)
+        self.affinity.as_ref()?.of(self.share().start + loop_index)
     }
 
     /// `worker_shutdown_timeout`: when connections of an old configuration or of a server that ends are
@@ -377,7 +379,8 @@ impl CoreConf {
     #[must_use]
     pub fn process_traits(&self) -> ProcessTraits {
         ProcessTraits {
-            loops: self.loops(),
+            loops: self.all_loops(),
+            groups: self.groups(),
             worker_connections: self.worker_connections(),
             user: self.user.clone(),
             environment: self.environment(),

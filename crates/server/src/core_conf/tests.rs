@@ -6,6 +6,8 @@ use clearway_base::log::Level;
 
 use super::*;
 
+const WORKER: Reader = Reader::Worker { group: 0 };
+
 fn read_as(text: &str, reader: Reader) -> (Result<CoreConf, String>, Vec<String>) {
     let path = Path::new("/p/nginx.conf");
     let source = Memory::new().with(path, text);
@@ -20,16 +22,16 @@ fn read_as(text: &str, reader: Reader) -> (Result<CoreConf, String>, Vec<String>
 }
 
 fn read(text: &str) -> CoreConf {
-    read_as(&format!("{text} events {{ }}"), Reader::Worker).0.expect(text)
+    read_as(&format!("{text} events {{ }}"), WORKER).0.expect(text)
 }
 
 fn refused(text: &str) -> String {
-    let error = read_as(&format!("{text} events {{ }}"), Reader::Worker).0.expect_err(text);
+    let error = read_as(&format!("{text} events {{ }}"), WORKER).0.expect_err(text);
     error.strip_suffix(" in /p/nginx.conf:1").map(str::to_owned).unwrap_or(error)
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    read_as(&format!("{text} events {{ }}"), Reader::Worker).1
+    read_as(&format!("{text} events {{ }}"), WORKER).1
 }
 
 #[test]
@@ -165,7 +167,7 @@ fn modules_that_cannot_be_loaded() {
     assert_eq!(refused(&format!("load_module {program};")), message);
     let late = format!("\"load_module\" directive is specified too late {place}");
     assert_eq!(refused("events { } load_module x;"), late);
-    assert!(read_as("load_module no/x.so; events { }", Reader::Worker).0.is_ok());
+    assert!(read_as("load_module no/x.so; events { }", WORKER).0.is_ok());
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn more_connections_than_descriptors() {
     let limit = process::descriptors_max().expect("tests run with a limit");
     let conf = |connections: u64, main: &str| {
         let text = format!("{main} events {{ worker_connections {connections}; }}");
-        read_as(&text, Reader::Worker).0.unwrap().descriptor_warning()
+        read_as(&text, WORKER).0.unwrap().descriptor_warning()
     };
     let warning = |connections: u64, limit: u64| {
         Some(format!("{connections} worker_connections exceed open file resource limit: {limit}"))
@@ -252,12 +254,12 @@ fn whom_the_worker_runs_as() {
     ] {
         assert_eq!(user(text).unwrap_err(), message);
     }
-    assert_eq!(read_as("user root; events { }", Reader::Worker).0.unwrap().user(), None);
+    assert_eq!(read_as("user root; events { }", WORKER).0.unwrap().user(), None);
 }
 
 #[test]
 fn what_is_missing_is_found_at_the_end() {
-    assert_eq!(read_as("", Reader::Worker).0.expect_err(""), "no \"events\" section in configuration");
+    assert_eq!(read_as("", WORKER).0.expect_err(""), "no \"events\" section in configuration");
 }
 
 #[test]
@@ -270,4 +272,37 @@ fn directives_without_effect_are_checked_and_listed_once() {
     handled.extend(listed.iter().filter(|name| http.table().knows(name)));
     handled.sort_unstable();
     assert_eq!(handled, listed);
+}
+
+#[test]
+fn loops_are_shared_out_to_groups() {
+    let of_group = |text: &str, group| {
+        let core = read_as(&format!("{text} events {{ }}"), Reader::Worker { group }).0.expect(text);
+        (core.groups(), core.share(), core.loops(), core.all_loops())
+    };
+    let text = "worker_processes 5; worker_groups 2;";
+    assert_eq!(of_group(text, 0), (2, 0..2, 2, 5));
+    assert_eq!(of_group(text, 1), (2, 2..5, 3, 5));
+    assert_eq!(of_group("worker_processes 3; worker_groups auto;", 2), (3, 2..3, 1, 3));
+    assert_eq!(of_group("worker_processes 100; worker_groups auto;", 31).0, 32);
+    assert_eq!(of_group("worker_processes 3;", 0), (1, 0..3, 3, 3));
+    let master = read_as("worker_processes 5; worker_groups 2; events { }", Reader::Master).0.unwrap();
+    assert_eq!((master.loops(), master.loops_of(1)), (5, 2..5));
+    let masks = "worker_processes 2; worker_groups 2; worker_cpu_affinity 01 10; events { }";
+    let second = read_as(masks, Reader::Worker { group: 1 }).0.unwrap();
+    assert_eq!(second.cpu_affinity(0), Some(vec![1]));
+}
+
+#[test]
+fn groups_that_make_no_sense() {
+    for number in ["0", "33"] {
+        assert_eq!(refused(&format!("worker_groups {number};")), "value must be between 1 and 32");
+    }
+    assert_eq!(refused("worker_groups x;"), "\"worker_groups\" directive invalid number");
+    assert_eq!(refused("worker_groups 1; worker_groups 1;"), "\"worker_groups\" directive is duplicate");
+    assert_eq!(refused("worker_processes 2; worker_groups 3;"), "3 worker_groups exceed 2 worker_processes");
+    let single = "worker_processes 2; worker_groups 2; master_process off;";
+    assert_eq!(warnings(single), ["\"worker_groups\" is ignored: \"master_process\" is off"]);
+    assert_eq!((read(single).groups(), read(single).loops()), (1, 2));
+    assert!(read("worker_processes 0; worker_groups 2;").loops() == 1, "there is no worker at all");
 }

@@ -15,7 +15,7 @@ const USER_DEFAULT: &[u8] = b"nobody";
 const GROUPS_DEFAULT: [&[u8]; 2] = [b"nobody", b"nogroup"];
 
 pub(super) fn read(scope: &mut Scope<'_, CoreConf>, d: &Directive) -> Result<(), Error> {
-    if scope.conf.reader == Reader::Worker {
+    if scope.conf.reader != Reader::Master {
         return Ok(());
     }
     if scope.conf.user.is_some() {

@@ -30,6 +30,15 @@ use crate::pools::Pools;
 use crate::start::Failed;
 use crate::temp_directories;
 
+#[cfg(feature = "tls")]
+use clearway_modules::ssl::make_ticket_key;
+
+/// Nobody uses it.
+#[cfg(not(feature = "tls"))]
+fn make_ticket_key() -> Vec<u8> {
+    Vec::new()
+}
+
 /// See the file's head.
 pub(crate) struct Configuration {
     pub(crate) core: CoreConf,
@@ -43,6 +52,8 @@ pub(crate) struct Configuration {
     zones: Arc<Zones>,
     names: Arc<HostNames>,
     kept_files: Arc<KeptFiles>,
+    /// The same for all workers, as long as the master lives.
+    ticket_key: Vec<u8>,
     default_port: u16,
     /// To be freed while the worker loads.
     remains: Option<Remains>,
@@ -108,6 +119,7 @@ impl Configuration {
             zones,
             names,
             kept_files,
+            ticket_key: old.map_or_else(make_ticket_key, |old| old.ticket_key.clone()),
             default_port,
         })
     }
@@ -185,11 +197,16 @@ impl Configuration {
         fd.try_clone().ok()
     }
 
-    /// What a worker needs to run this.
+    /// What the worker of a group needs to run this.
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(crate) fn hand(&self, number: u64, options: &Options, listening: &Listening) -> io::Result<Handover> {
+    pub(crate) fn hand(
+        &self,
+        (number, group): (u64, usize),
+        options: &Options,
+        listening: &Listening,
+    ) -> io::Result<Handover> {
         let mut zones = Vec::new();
         for (key, fd) in self.zones.list() {
             zones.push(HandedZone {
@@ -201,15 +218,17 @@ impl Configuration {
         }
         Ok(Handover {
             number,
+            group,
             options: options.clone(),
             user: self.core.user().cloned(),
             default_port: self.default_port,
             files: self.files.iter().map(|file| (file.path.to_path_buf(), file.text.clone())).collect(),
-            sockets: listening.hand()?,
+            sockets: listening.hand(self.core.loops_of(group))?,
             logs: self.logs()?,
             zones,
             names: self.names.list(),
             kept_files: self.kept_files.list(),
+            ticket_key: self.ticket_key.clone(),
         })
     }
 

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use clearway_base::Errno;
-use clearway_base::log::{Level, Sink, Verbatim};
+use clearway_base::log::{Level, Sink};
 use clearway_conf::Source;
-use clearway_os::child::{self, Exit, Standard};
+use clearway_os::child::{self, Standard};
 use clearway_os::poll;
 use clearway_os::signal::{Received, Signal, SignalFd};
 
@@ -17,7 +17,7 @@ use super::listening::Listening;
 use super::pid_file::PidFile;
 use super::upgrade;
 use super::wanted::{Want, Wanted};
-use super::workers::{self, Answer, Occasion, WorkerProcess};
+use super::workers::{self, Occasion, WorkerProcess};
 use crate::control::Order;
 use crate::core_conf::EnvValue;
 use crate::invocation::Invocation;
@@ -29,9 +29,6 @@ const KILL_AFTER: Duration = Duration::from_millis(1500);
 
 /// The time between two attempts to write lines of the log that nobody reads.
 const LOG_RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// The time between two attempts to start a worker where the last one failed.
-const RESPAWN_AFTER: Duration = Duration::from_secs(1);
 
 /// How a master came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +49,10 @@ pub(crate) struct Master<'a> {
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) config: Configuration,
     pub(super) listening: Listening,
-    signals: SignalFd,
+    pub(super) signals: SignalFd,
     descent: Descent,
     pid_file: Option<PidFile>,
-    workers: Vec<WorkerProcess>,
+    pub(super) workers: Vec<WorkerProcess>,
     /// Processes that have tried something and are about to end.
     pub(super) tried: Vec<u32>,
     /// Counts configurations.
@@ -63,14 +60,14 @@ pub(crate) struct Master<'a> {
     pub(super) wanted: Wanted,
     new_binary: Option<u32>,
     /// WINCH: there is to be no worker.
-    no_accepting: bool,
-    ending: Option<Ending>,
-    respawn_at: Option<Instant>,
+    pub(super) no_accepting: bool,
+    pub(super) ending: Option<Ending>,
+    pub(super) respawn_at: Option<Instant>,
 }
 
 /// On the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+pub(super) enum Ending {
     Graceful,
     /// Since when.
     Fast(Instant),
@@ -110,26 +107,26 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Starts the first worker, waits until it serves, and writes the pid file.
+    /// Starts the first workers, waits until they serve, and writes the pid file.
     ///
     /// # Errors
     /// After the reason has been logged; nothing is left behind.
     pub(crate) fn start(&mut self, log: &dyn Sink) -> Result<(), Failed> {
-        let worker = match self.config.core.wants_worker() {
-            true => Some(self.start_worker(Occasion::Start, log)?),
+        let workers = match self.config.core.wants_worker() {
+            true => self.start_workers(self.groups(), Occasion::Start, log)?,
             false => {
                 self.notice(format_args!("start worker processes"));
-                None
+                Vec::new()
             }
         };
         match PidFile::write(self.config.core.pid_file(), log) {
             Ok(file) => self.pid_file = Some(file),
             Err(failed) => {
-                worker.iter().for_each(|worker| worker.kill(Signal::KILL, log));
+                workers.iter().for_each(|worker| worker.kill(Signal::KILL, log));
                 return Err(failed);
             }
         }
-        self.workers.extend(worker);
+        self.workers.extend(workers);
         self.redirect_stderr();
         Ok(())
     }
@@ -169,7 +166,7 @@ impl<'a> Master<'a> {
         if self.wanted.take(Want::Reconfigure) {
             if self.new_binary.is_some() {
                 self.no_accepting = false;
-                self.ensure_worker(Occasion::Start);
+                self.ensure_workers(Occasion::Start);
             } else {
                 self.notice(format_args!("reconfiguring"));
                 // What went wrong has been logged, and nothing has changed.
@@ -191,15 +188,15 @@ impl<'a> Master<'a> {
         }
         if self.respawn_at.is_some_and(|at| at <= Instant::now()) {
             self.respawn_at = None;
-            self.ensure_worker(Occasion::Respawn);
+            self.ensure_workers(Occasion::Respawn);
         }
     }
 
-    fn log(&self) -> DirectLog {
+    pub(super) fn log(&self) -> DirectLog {
         self.config.log.clone()
     }
 
-    fn notice(&self, message: std::fmt::Arguments<'_>) {
+    pub(super) fn notice(&self, message: std::fmt::Arguments<'_>) {
         self.config.notice(message);
     }
 
@@ -243,7 +240,7 @@ impl<'a> Master<'a> {
     }
 
     /// Logs a signal and remembers what it asks for.
-    fn note(&mut self, received: Received) {
+    pub(super) fn note(&mut self, received: Received) {
         let Received { signal, sender_pid } = received;
         let wanted = &mut self.wanted;
         let mut ignored = false;
@@ -308,7 +305,7 @@ impl<'a> Master<'a> {
                     file.take_back(&log);
                 }
                 if std::mem::take(&mut self.no_accepting) {
-                    self.ensure_worker(Occasion::Start);
+                    self.ensure_workers(Occasion::Start);
                 }
                 continue;
             }
@@ -332,112 +329,11 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Starts a worker in the place of one that should not have ended.
-    fn replace(&mut self, ended: &WorkerProcess, exit: Exit) {
-        if !ended.is_serving() || self.ending.is_some() {
-            return;
-        }
-        if exit == Exit::Code(FATAL_CODE) {
-            let (pid, code) = (ended.pid, FATAL_CODE);
-            let message =
-                format_args!("worker process {pid} exited with fatal code {code} and cannot be respawned");
-            self.config.log.log(Level::Alert, message);
-            return;
-        }
-        self.ensure_worker(Occasion::Respawn);
-    }
-
-    /// Starts a worker if none serves.
-    fn ensure_worker(&mut self, occasion: Occasion) {
-        let is_unwanted = self.no_accepting || self.ending.is_some() || !self.config.core.wants_worker();
-        if is_unwanted || self.workers.iter().any(WorkerProcess::is_serving) {
-            return;
-        }
-        match self.start_worker(occasion, &self.log()) {
-            Ok(worker) => self.workers.push(worker),
-            Err(Failed) => self.respawn_at = Some(Instant::now() + RESPAWN_AFTER),
-        }
-    }
-
-    /// Starts a worker with the present configuration, and waits until it serves.
-    fn start_worker(&mut self, occasion: Occasion, log: &dyn Sink) -> Result<WorkerProcess, Failed> {
-        let environment = environment(&self.config, &self.environment);
-        let worker = WorkerProcess::spawn(self.invocation.name(), &environment, self.stderr_file());
-        let mut worker = worker.map_err(|error| workers::cannot_start(&error, log))?;
-        self.number += 1;
-        let hand = self.config.hand(self.number, &self.invocation.options, &self.listening);
-        let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
-        match self.ask(&mut worker, Order::Load(Box::new(handover)), log) {
-            Ok(identities) => {
-                worker.commit(identities, occasion, log);
-                Ok(worker)
-            }
-            Err(failed) => {
-                let was_there = worker.is_connected();
-                worker.kill(Signal::KILL, log);
-                if let Ok(exit) = child::wait_for(worker.pid)
-                    && !was_there
-                {
-                    worker.log_end(exit, log);
-                }
-                self.config.forget_worker(worker.pid);
-                Err(failed)
-            }
-        }
-    }
-
-    /// Has a worker that is not in the list build a configuration; the identities of its loops.
-    fn ask(&mut self, worker: &mut WorkerProcess, load: Order, log: &dyn Sink) -> Result<Vec<u32>, Failed> {
-        match self.answer_of(worker, load, Want::Terminate) {
-            Some(Answer::Ready(identities)) => Ok(identities),
-            Some(Answer::Failed { level, text }) => {
-                log.log(level, format_args!("{}", Verbatim(&text)));
-                Err(Failed)
-            }
-            None if self.wanted.has(Want::Terminate) => Err(Failed),
-            None => {
-                let pid = worker.pid;
-                log.log(Level::Alert, format_args!("worker process {pid} ended while it was starting"));
-                Err(Failed)
-            }
-        }
-    }
-
-    /// What a worker that is not in the list says to an order; `None`: it is gone, or something else is
-    /// wanted.
-    pub(super) fn answer_of(
-        &mut self,
-        worker: &mut WorkerProcess,
-        load: Order,
-        unless: Want,
-    ) -> Option<Answer> {
-        let log = self.log();
-        worker.tell(&load);
-        // What it holds would keep sockets open here.
-        drop(load);
-        self.config.clear_up();
-        loop {
-            if let Some(answer) = worker.take_answer() {
-                return Some(answer);
-            }
-            let is_wanted = self.wanted.has(Want::Terminate) || self.wanted.has(unless);
-            let channel = worker.channel().filter(|_| !is_wanted)?;
-            let watched = [channel, self.signals.as_fd()];
-            let ready = poll::wait(&watched, None).ok()?;
-            if ready[0] {
-                worker.listen(&log);
-            }
-            while let Ok(Some(received)) = self.signals.take() {
-                self.note(received);
-            }
-        }
-    }
-
     /// Loads the configuration anew and has it used, by the worker that is there or by a new one.
     fn reconfigure(&mut self) -> Result<(), Failed> {
         let log = self.log();
         let config = Configuration::read(self.source, &self.invocation.options, Some(&self.config), &log)?;
-        let listening = self.listening.open(&config.requests, config.core.loops(), &log)?;
+        let listening = self.listening.open(&config.requests, config.core.all_loops(), &log)?;
         let old_config = std::mem::replace(&mut self.config, config);
         let old_listening = std::mem::replace(&mut self.listening, listening);
         self.config.announce_events(&self.config.log);
@@ -462,55 +358,9 @@ impl<'a> Master<'a> {
         result
     }
 
-    /// Brings a configuration that has been read to a worker.
-    fn hand_on(
-        &mut self,
-        old: &Configuration,
-        old_listening: &Listening,
-        log: &DirectLog,
-    ) -> Result<(), Failed> {
-        let same_process = self.config.core.process_traits() == old.core.process_traits()
-            && !self.config.core.wants_privileged_start();
-        let serving = self.workers.iter().position(|worker| worker.is_serving() && worker.is_connected());
-        let wants_worker = self.config.core.wants_worker();
-        let Some(at) = serving.filter(|_| same_process && wants_worker) else {
-            let worker = match wants_worker {
-                true => Some(self.start_worker(Occasion::Start, log)?),
-                false => None,
-            };
-            self.refuse_removed(old_listening);
-            let removed = old_listening.removed_in(&self.listening);
-            self.workers.iter_mut().for_each(|worker| worker.retire(&removed));
-            self.workers.extend(worker);
-            self.respawn_at = None;
-            return Ok(());
-        };
-        if self.config.core.wants_trial() {
-            self.try_out(log)?;
-        }
-        self.number += 1;
-        let hand = self.config.hand(self.number, &self.invocation.options, &self.listening);
-        let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
-        let mut worker = self.workers.remove(at);
-        let answer = self.ask(&mut worker, Order::Load(Box::new(handover)), log);
-        let result = match answer {
-            Ok(identities) => {
-                self.refuse_removed(old_listening);
-                worker.commit(identities, Occasion::Start, &self.config.log);
-                Ok(())
-            }
-            Err(failed) => {
-                worker.tell(&Order::Abort);
-                Err(failed)
-            }
-        };
-        self.workers.push(worker);
-        result
-    }
-
     /// Has the kernel begin no more connections to sockets that this configuration has no more. It takes
     /// the rights of the master; the worker takes those that have begun.
-    fn refuse_removed(&self, old: &Listening) {
+    pub(super) fn refuse_removed(&self, old: &Listening) {
         if !self.has_heir() {
             old.refuse_removed_in(&self.listening);
         }
@@ -615,9 +465,6 @@ impl<'a> Master<'a> {
         self.close_sockets();
     }
 }
-
-/// A worker that ends with this code cannot be started again (nginx's).
-const FATAL_CODE: i32 = 2;
 
 /// The environment of workers and new binaries.
 pub(super) fn environment(config: &Configuration, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {

@@ -5,6 +5,7 @@
 //! everything as it was: new sockets are closed, files of unix sockets removed.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -171,13 +172,17 @@ impl Listening {
         self.entries.iter().map(|entry| entry.request.address.clone()).collect()
     }
 
-    /// Duplicates for a worker.
+    /// Duplicates for a worker that has these of the loops.
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(crate) fn hand(&self) -> io::Result<Vec<HandedSocket>> {
+    pub(crate) fn hand(&self, loops: Range<usize>) -> io::Result<Vec<HandedSocket>> {
         let hand = |entry: &Entry| {
-            let fds = entry.fds.iter().map(|fd| fd.as_fd().try_clone_to_owned()).collect::<Result<_, _>>()?;
+            let fds = match entry.kind {
+                SocketKind::Shared => &entry.fds[..],
+                SocketKind::PerLoop => &entry.fds[loops.clone()],
+            };
+            let fds = fds.iter().map(|fd| fd.as_fd().try_clone_to_owned()).collect::<Result<_, _>>()?;
             Ok(HandedSocket {
                 address: entry.request.address.to_string(),
                 serial: entry.serial,
@@ -310,7 +315,7 @@ mod tests {
         let none = Listening::default();
         let first = none.open(&requests([&dropped, &kept]), LOOPS, &Discard).unwrap();
         let second = first.open(&requests([&kept, &new]), LOOPS, &Discard).unwrap();
-        let (one, two) = (first.hand().unwrap(), second.hand().unwrap());
+        let (one, two) = (first.hand(0..LOOPS).unwrap(), second.hand(0..LOOPS).unwrap());
         assert_eq!(one[1].serial, two[0].serial);
         assert_eq!(numbers(&first)[1], numbers(&second)[0]);
         let serials = [one[0].serial, one[1].serial, two[1].serial];
@@ -328,9 +333,9 @@ mod tests {
         let third = second.open(&shared, LOOPS, &Discard).unwrap();
         assert_eq!([&first, &second, &third].map(|listening| numbers(listening).len()), [1, LOOPS, 1]);
         assert!(numbers(&first)[0] == numbers(&second)[0] && numbers(&first) == numbers(&third));
-        let kinds = [&first, &second, &third].map(|listening| listening.hand().unwrap()[0].kind);
+        let kinds = [&first, &second, &third].map(|listening| listening.hand(0..LOOPS).unwrap()[0].kind);
         assert_eq!(kinds, [SocketKind::Shared, SocketKind::PerLoop, SocketKind::Shared]);
-        let serials = [&first, &second, &third].map(|listening| listening.hand().unwrap()[0].serial);
+        let serials = [&first, &second, &third].map(|listening| listening.hand(0..LOOPS).unwrap()[0].serial);
         assert!(serials[0] != serials[1] && serials[1] != serials[2]);
         assert!(second.fds().all(|fd| reuse::address_of(fd).as_ref() == Some(&address)));
     }
@@ -352,7 +357,7 @@ mod tests {
         // A kernel without multipath TCP says so, and what there is stays.
         let Ok(third) = third else { return };
         assert_ne!(numbers(&second), numbers(&third));
-        let serials = [&second, &third].map(|listening| listening.hand().unwrap()[0].serial);
+        let serials = [&second, &third].map(|listening| listening.hand(0..LOOPS).unwrap()[0].serial);
         assert_ne!(serials[0], serials[1]);
         let back = third.open(&plain, LOOPS, &Discard).unwrap();
         assert_eq!(back.addresses(), [address]);

@@ -7,6 +7,7 @@ mod cycle;
 mod listening;
 mod pid_file;
 mod single;
+mod supervisor;
 mod trial;
 mod upgrade;
 mod wanted;
@@ -53,7 +54,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let mut config = Configuration::read(source, &invocation.options, None, &early)?;
     // It may be standard error, and whoever reads that waits for its end.
     drop(early);
-    let listening = old.open(&config.requests, config.core.loops(), &config.boot(&invocation.options))?;
+    let listening = old.open(&config.requests, config.core.all_loops(), &config.boot(&invocation.options))?;
     config.announce_events(&config.boot(&invocation.options));
     announce(&config);
     let launcher = match config.core.daemon() && !is_heir {

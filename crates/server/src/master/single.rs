@@ -25,7 +25,7 @@ use crate::worker::{Prepared, Worker, privileges};
 /// When it cannot start, after the reason has been logged.
 pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
     let mut builder = Builder::new();
-    let handover = parts.config.hand(1, &parts.invocation.options, &parts.listening);
+    let handover = parts.config.hand((1, 0), &parts.invocation.options, &parts.listening);
     let handover = handover.map_err(|error| workers::cannot_start(&error, boot))?;
     parts.config.clear_up();
     let settle = |loaded: &crate::load::Loaded| {
@@ -135,7 +135,7 @@ impl Single<'_> {
                            \"master_process\" is off";
             log.log(Level::Warn, format_args!("{message}"));
         }
-        let mut listening = parts.listening.open(&config.requests, parts.config.core.loops(), &*log)?;
+        let mut listening = parts.listening.open(&config.requests, parts.config.core.all_loops(), &*log)?;
         config.announce_events(&*log);
         let prepared = match self.prepare(&config, &listening) {
             Ok(prepared) => prepared,
@@ -161,7 +161,7 @@ impl Single<'_> {
     ) -> Result<Prepared, Failed> {
         let log = self.log();
         self.number += 1;
-        let handover = config.hand(self.number, &self.parts.invocation.options, listening);
+        let handover = config.hand((self.number, 0), &self.parts.invocation.options, listening);
         let handover = handover.map_err(|error| workers::cannot_start(&error, &*log))?;
         self.builder.next(handover, &self.worker).map_err(|report| refuse(&report, &*log))
     }

@@ -21,13 +21,15 @@ impl Master<'_> {
     /// After the reason has been logged.
     pub(super) fn try_out(&mut self, log: &dyn Sink) -> Result<(), Failed> {
         let environment = environment(&self.config, &self.environment);
-        let spawned = WorkerProcess::spawn(self.invocation.name(), &environment, self.stderr_file());
+        let spawned = WorkerProcess::spawn((self.invocation.name(), 0), &environment, self.stderr_file());
         let mut process = spawned.map_err(|error| workers::cannot_start(&error, log))?;
-        let hand = self.config.hand(self.number + 1, &self.invocation.options, &self.listening);
+        let hand = self.config.hand((self.number + 1, 0), &self.invocation.options, &self.listening);
         let mut handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
         // It listens on nothing.
         handover.sockets.clear();
-        match self.answer_of(&mut process, Order::Try(Box::new(handover)), Want::Reconfigure) {
+        process.ask(&Order::Try(Box::new(handover)));
+        self.await_answers(std::slice::from_mut(&mut process), Want::Reconfigure);
+        match process.take_answer() {
             Some(Answer::Ready(_)) => {
                 self.tried.push(process.pid);
                 Ok(())

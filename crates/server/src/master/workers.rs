@@ -22,10 +22,11 @@ const TITLE: &str = "nginx: worker process";
 /// One worker process.
 pub(crate) struct WorkerProcess {
     pub(crate) pid: u32,
+    /// Which group of loops it has.
+    pub(crate) group: usize,
     channel: OwnedFd,
     inbox: Inbox,
-    /// What it said to the last `Load`.
-    answer: Option<Answer>,
+    question: Question,
     /// The identities of the loops of each configuration that it still uses, the newest last.
     generations: Vec<Vec<u32>>,
     state: State,
@@ -51,6 +52,15 @@ enum State {
     Retiring,
 }
 
+/// An order that is answered.
+#[derive(Debug, PartialEq, Eq)]
+enum Question {
+    /// There was none, or its answer was taken.
+    None,
+    Asked,
+    Answered(Answer),
+}
+
 /// What a worker says to a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -59,13 +69,13 @@ pub(crate) enum Answer {
 }
 
 impl WorkerProcess {
-    /// Starts one of this program's name, which waits for its first `Load`. Its standard error is
-    /// `stderr`, or the master's.
+    /// Starts one of this program's name for a group, which waits for its first `Load`. Its standard error
+    /// is `stderr`, or the master's.
     ///
     /// # Errors
     /// As fork(2) and execve(2).
     pub(crate) fn spawn(
-        name: &OsStr,
+        (name, group): (&OsStr, usize),
         environment: &[(OsString, OsString)],
         stderr: Option<OwnedFd>,
     ) -> io::Result<Self> {
@@ -82,9 +92,10 @@ impl WorkerProcess {
         let child = command.spawn()?;
         Ok(Self {
             pid: child.id(),
+            group,
             channel: ours,
             inbox: Inbox::default(),
-            answer: None,
+            question: Question::None,
             generations: Vec::new(),
             state: State::Serving,
             connected: true,
@@ -144,8 +155,10 @@ impl WorkerProcess {
         };
         while let Ok(Some(report)) = self.inbox.report() {
             match report {
-                Report::Ready { identities } => self.answer = Some(Answer::Ready(identities)),
-                Report::Failed { level, text } => self.answer = Some(Answer::Failed { level, text }),
+                Report::Ready { identities } => self.question = Question::Answered(Answer::Ready(identities)),
+                Report::Failed { level, text } => {
+                    self.question = Question::Answered(Answer::Failed { level, text });
+                }
                 Report::Gone { identities } => {
                     log_exited(&identities, log);
                     self.generations.retain(|generation| *generation != identities);
@@ -154,17 +167,32 @@ impl WorkerProcess {
         }
     }
 
-    /// What it said to the last `Load`, once.
-    pub(crate) fn take_answer(&mut self) -> Option<Answer> {
-        self.answer.take()
+    /// Sends an order that is answered.
+    pub(crate) fn ask(&mut self, order: &Order) {
+        self.question = Question::Asked;
+        self.tell(order);
     }
 
-    /// Has it use what it has built, whose loops have these identities.
-    pub(crate) fn commit(&mut self, identities: Vec<u32>, occasion: Occasion, log: &dyn Sink) {
-        self.tell(&Order::Commit);
-        if occasion == Occasion::Start {
-            log.log(Level::Notice, format_args!("start worker processes"));
+    /// Whether it owes an answer.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.question == Question::Asked
+    }
+
+    /// Whether it has used no configuration yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.generations.is_empty()
+    }
+
+    /// What it has said to the last order that is answered, once.
+    pub(crate) fn take_answer(&mut self) -> Option<Answer> {
+        match std::mem::replace(&mut self.question, Question::None) {
+            Question::Answered(answer) => Some(answer),
+            Question::None | Question::Asked => None,
         }
+    }
+
+    /// It uses what it has built from here on, and its loops have these identities.
+    pub(crate) fn begin(&mut self, identities: Vec<u32>, log: &dyn Sink) {
         for id in &identities {
             log.log(Level::Notice, format_args!("start worker process {id}"));
         }

@@ -58,6 +58,7 @@ impl Builder {
             && let Some(snapshot) = &loaded.snapshot
         {
             let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
+            clearway_lua::count_workers(loaded.core.share(), loaded.core.all_loops());
             clearway_lua::make_ahead(snapshot, loaded.core.loops(), &log).map_err(refused_by_code)?;
         }
         settle(&loaded)?;
@@ -80,6 +81,7 @@ impl Builder {
         settle(&loaded)?;
         let Some(snapshot) = &loaded.snapshot else { return Ok(()) };
         let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
+        clearway_lua::count_workers(loaded.core.share(), loaded.core.all_loops());
         let tried = clearway_lua::try_out(snapshot, loaded.core.loops(), &log).map_err(refused_by_code);
         // No thread writes here: lines are written when they are asked for.
         self.flush();
@@ -134,6 +136,8 @@ impl Builder {
 
     fn load(&mut self, handover: Handover, before: Option<&Worker>) -> Result<Loaded, Report> {
         let none = Pools::default();
+        #[cfg(feature = "tls")]
+        clearway_modules::ssl::share_ticket_key(&handover.ticket_key);
         let source: Memory = handover.files.into_iter().collect();
         self.names = handover.logs.iter().map(|(path, _)| path.clone()).collect();
         self.files.add(handover.logs);
@@ -148,7 +152,7 @@ impl Builder {
             false => DefaultAccessLog::Off,
         };
         let means = Means {
-            reader: Reader::Worker,
+            reader: Reader::Worker { group: handover.group },
             writer: &self.writer,
             zones: &zones,
             pools: before.map_or(&none, Worker::pools),

@@ -38,6 +38,9 @@ use builder::cannot_run;
 /// How often it is looked whether the last timers of a configuration are over.
 const ENDING_STEP: Duration = Duration::from_millis(20);
 
+/// How often it is looked what other worker processes have changed in zones.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+
 /// How long the log writer may take to write what is queued when a process ends.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_secs(2);
 
@@ -123,6 +126,10 @@ pub(crate) struct Worker {
     /// Where what outlives configurations writes.
     log: Arc<CurrentLog>,
     writer: Arc<Writer>,
+    /// Whether other loops, of this process or others, listen on the same sockets.
+    takes_turns: bool,
+    /// When it is looked next what other processes have changed in zones; `None`: there is nothing to see.
+    follow_at: Option<Instant>,
     shutdown_timeout: Option<Duration>,
     /// When connections that are older than a configuration are closed (`worker_shutdown_timeout`).
     deadlines: Vec<(Instant, u64)>,
@@ -164,6 +171,7 @@ impl Worker {
         };
         let runtime = Runtime::start(&config)?;
         let watchdog = Watchdog::start(runtime, core.stall_reports(), Arc::clone(&log) as _)?;
+        clearway_lua::count_workers(core.share(), core.all_loops());
         let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
@@ -189,6 +197,8 @@ impl Worker {
             caches: Arc::clone(&loaded.caches),
             log,
             writer: Arc::clone(writer),
+            takes_turns: core.all_loops() > 1,
+            follow_at: None,
             shutdown_timeout: None,
             deadlines: Vec::new(),
             retired: Vec::new(),
@@ -288,6 +298,7 @@ impl Worker {
         });
         self.pools = pools;
         self.caches.begin();
+        self.follow_at = (core.groups() > 1).then(Instant::now);
         // Who asks for `status` first is to find the loops, and afterwards the listeners as well.
         self.publish_metrics(number);
         let result = self.listen_on(generation.as_ref(), sockets);
@@ -409,7 +420,7 @@ impl Worker {
             let home = own.home();
             if kind == SocketKind::Shared {
                 let source = LoopSource::new(own);
-                return Ok(if self.runtime.len() > 1 { source.taking_turns() } else { source });
+                return Ok(if self.takes_turns { source.taking_turns() } else { source });
             }
             let others: io::Result<Vec<_>> = (1..=others).map(|distance| watch(home, distance)).collect();
             Ok(LoopSource::new(own).with_others(others?))
@@ -470,7 +481,11 @@ impl Worker {
             listeners.for_each(|listener| listener.close_older(number));
             self.runtime.wake_all();
         }
-        let due = self.deadlines.iter().map(|(at, _)| at.saturating_duration_since(now)).min();
+        if self.follow_at.is_some_and(|at| at <= now) {
+            self.follow_at = self.lasting.follow_others().then(|| now + FOLLOW_EVERY);
+        }
+        let due = self.deadlines.iter().map(|(at, _)| *at).chain(self.follow_at).min();
+        let due = due.map(|at| at.saturating_duration_since(now));
         if self.ending.is_empty() { due } else { Some(due.map_or(ENDING_STEP, |due| due.min(ENDING_STEP))) }
     }
 
