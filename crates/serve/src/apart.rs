@@ -40,6 +40,7 @@ where
 }
 
 async fn serve(conn: &Conn, strands: &Strands<'_>, next: Next, nested: u32) -> Next {
+    debug_assert!(nested <= NESTED_MAX, "one request is served inside so many others at most");
     let (mut after, mut begun) = next;
     while let After::Idle { timeout_ms, .. } = after
         && !strands.is_empty()

@@ -257,6 +257,7 @@ impl Connection {
             return false;
         }
         self.slot = slot;
+        debug_assert!(self.slot.loop_index() == self.conn.client.home.index(), "counted where it is served");
         true
     }
 

@@ -65,6 +65,7 @@ pub(crate) fn distrust(home: LoopRef) {
 
 fn with_spent(word: u64, now_ms: u64, time_us: u64) -> u64 {
     let spent_us = spent_us(word, now_ms).saturating_add(time_us);
+    debug_assert!(now_ms <= u64::MAX >> SPENT_BITS, "the clock of a loop fits above what was spent");
     now_ms << SPENT_BITS | spent_us.min((1 << SPENT_BITS) - 1)
 }
 

@@ -345,6 +345,7 @@ impl Frames {
 
     /// Reads once, and takes apart what has come.
     fn read(&mut self, conn: &Conn, cx: &mut Context<'_>, budget: &mut usize) -> Result<Read, End> {
+        debug_assert!(self.sent <= self.output.len(), "no more is sent than was made");
         let is_full = self.output.len() - self.sent >= OUTPUT_MAX_BYTES || self.protocol.is_congested();
         if is_full {
             return Ok(Read::Nothing);
@@ -367,6 +368,7 @@ impl Frames {
             }
             Poll::Ready(Ok(count)) => {
                 self.received_ns = conn.client.home.clock_ns();
+                debug_assert!(count <= self.input.len(), "what was read stands in the input");
                 self.protocol.begin_read(count).map_err(|failure| fail(conn, failure))?;
                 self.take_input(conn, budget)?;
                 read = Read::Something;
@@ -392,6 +394,7 @@ impl Frames {
             self.deadlines.note_input();
         }
         self.input = input;
+        debug_assert!(left <= self.input.len(), "frames are taken from the front of what has come");
         self.input.drain(..self.input.len() - left);
         taken.map_err(|failure| fail(conn, failure))?;
         Ok(if has_taken { Read::Something } else { Read::Nothing })
@@ -475,6 +478,7 @@ impl Frames {
                 Poll::Pending => return Ok(has_sent),
                 Poll::Ready(Ok(count)) => {
                     self.sent += count;
+                    assert!(self.sent <= self.output.len(), "a socket takes no more than it is given");
                     self.deadlines.note_sent();
                     has_sent = true;
                 }
@@ -496,6 +500,7 @@ impl Frames {
     /// Ends the requests and tells the client; for how long to read what it still sends, if at all.
     async fn end(&mut self, conn: &Conn, end: End) -> Option<Lingering> {
         self.streams.reset_all();
+        debug_assert!(self.streams.is_empty(), "no request goes on behind the end of its connection");
         let End::Said(code) = end else { return None };
         self.protocol.go_away(code);
         self.protocol.take_control(&mut self.output);
@@ -507,7 +512,10 @@ impl Frames {
                 Poll::Pending => conn.link.timer.poll_expired(cx).map(|()| None),
             });
             match written.await {
-                Some(count @ 1..) => self.sent += count,
+                Some(count @ 1..) => {
+                    self.sent += count;
+                    debug_assert!(self.sent <= self.output.len(), "a socket takes no more than it is given");
+                }
                 _ => return None,
             }
         }

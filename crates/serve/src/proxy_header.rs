@@ -57,6 +57,7 @@ fn take_header(conn: &Conn, input: &mut Vec<u8>) -> Result<Option<Option<Box<Pro
     match parse(input, conn.setup.server_core().options.client_header_buffer_size) {
         Ok(Progress::Incomplete) => Ok(None),
         Ok(Progress::Complete { proxied, length }) => {
+            debug_assert!(0 < length && length <= input.len(), "a header is of what has come");
             input.drain(..length);
             Ok(Some(proxied))
         }

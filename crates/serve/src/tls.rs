@@ -60,6 +60,7 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
         receive(connection, &mut parts.input, Stage::First).await?;
     }
     let conn = &mut connection.conn;
+    debug_assert!(!parts.input.is_empty(), "something has come of the handshake");
     let first = parts.input[0];
     if !HelloReader::begins_handshake(first) && first & 0x80 == 0 {
         let front = conn.client.front.get_or_insert_with(|| Box::new(Front::new(None, None)));
@@ -95,6 +96,7 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     }
     acceptor.keep(kept);
     offer.remembered = remembered;
+    debug_assert!(connection.conn.link.transport.tls().is_none(), "a handshake is made once");
     let tls = Tls::new(state.session, offer, terms.records, state.input, state.output);
     connection.conn.link.transport.encrypt(Box::new(tls));
     metrics::HANDSHAKES.increment();
@@ -208,6 +210,7 @@ impl State {
     fn step(&mut self) -> Step {
         let mut rest = &self.input[..];
         let step = self.session.step(&mut rest, &mut self.output);
+        assert!(rest.len() <= self.input.len(), "a step takes from the front of what has come");
         let used = self.input.len() - rest.len();
         self.input.drain(..used);
         step
@@ -313,6 +316,7 @@ async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Resul
             weight = if is_13 { finish } else { unclaimed };
         }
         send(&connection.conn, &mut state.output).await?;
+        debug_assert!(state.output.is_empty(), "all of a flight is sent before the client is waited for");
         if state.input.is_empty() {
             receive(connection, &mut state.input, Stage::Begun).await?;
         }
@@ -373,7 +377,10 @@ async fn send(conn: &Conn, output: &mut Vec<u8>) -> Result<(), Ending> {
             }
         });
         match written.await {
-            Some(Ok(count)) => sent += count,
+            Some(Ok(count)) => {
+                sent += count;
+                debug_assert!(sent <= output.len(), "a socket takes no more than it is given");
+            }
             Some(Err(error)) => {
                 let errno = Errno(&error);
                 conn.log(Level::Info, HANDSHAKING, format_args!("SSL_do_handshake() failed {errno}"));

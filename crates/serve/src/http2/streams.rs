@@ -88,12 +88,21 @@ impl Streams {
         self.open = VecDeque::new();
     }
 
+    /// Whether no stream is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
     fn position(&self, id: u32) -> Option<usize> {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
     }
 
     /// Opens one, which was just made, for a request whose body is as `rest` says.
     pub(super) fn open(&mut self, id: u32, rest: Rest, stream: Stream, window_bytes: u32) -> Arc<Stream> {
+        debug_assert!(id % 2 == 1, "a client begins streams with odd numbers: {id}");
+        assert!(
+            self.open.back().is_none_or(|last| last.id < id),
+            "streams are opened in the order of their numbers, which finds them"
+        );
         stream.allow(window_bytes.into());
         let stream = Arc::new(stream.announced(Arc::clone(&self.ready), bit(id)));
         let input = match rest {
@@ -185,7 +194,9 @@ impl Streams {
                 open.widen(protocol, self.window_bytes, left_bytes.min(SHARE_MAX_BYTES));
             }
             shared_bytes += open.shared_bytes;
+            debug_assert!(open.shared_bytes <= SHARE_MAX_BYTES, "a body has its share at most");
         }
+        debug_assert!(shared_bytes <= SHARED_WINDOW_BYTES, "all shares together fit: {shared_bytes}");
     }
 
     /// Has the task polled when a stream has something, unless one does now.
@@ -232,6 +243,7 @@ impl Streams {
             let Some(at) = self.position(id) else { continue };
             let (open, before) = (&mut self.open[at], out.len());
             open.send(protocol, out);
+            debug_assert!(out.len() >= before, "a frame is appended");
             protocol.schedule().charge(id, out.len() - before);
             open.look(protocol, now_ms);
             if open.state == State::Closed {
@@ -265,6 +277,7 @@ impl Open {
             self.input = Input::Over;
             return;
         }
+        debug_assert!(self.intake.room <= STREAM_WINDOW_BYTES, "a body has its window at most");
         let count = self.backlog.len().min(self.intake.room);
         if count > 0 {
             let piece = match count == self.backlog.len() {
@@ -285,6 +298,7 @@ impl Open {
     /// Lets the client send as much as there is room for, once that is worth a frame. A body that is read may
     /// have `share_bytes` beyond what each has.
     fn widen(&mut self, protocol: &mut Protocol, window_bytes: u32, share_bytes: u32) {
+        debug_assert!(share_bytes <= SHARE_MAX_BYTES, "a body has its share at most");
         let Some(receivable) = protocol.receivable(self.id) else { return };
         let first_bytes = window_bytes.max(WINDOW_FIRST_BYTES);
         let wanted_bytes = if self.intake.is_wanted { first_bytes + share_bytes } else { window_bytes };
@@ -339,6 +353,7 @@ impl Open {
             None => {}
             Some(StreamOutput::Head(head)) => {
                 self.fetch();
+                debug_assert!(self.output == Rest::Open, "no head follows the end of a response");
                 let is_over = head.status >= FINAL_STATUS && self.take_end();
                 let rest = if is_over || head.is_last { Rest::Ended } else { Rest::Open };
                 protocol.push_head(out, self.id, head.status, &head.block, rest);
@@ -372,6 +387,7 @@ impl Open {
 
     /// Sends a frame of what there is, in as many pieces as it comes.
     fn send_data(&mut self, protocol: &mut Protocol, out: &mut Vec<u8>, first: Bytes) {
+        debug_assert!(self.output == Rest::Open, "no body follows the end of a response");
         let chunk_bytes = self.stream.chunk_bytes(CHUNK_BYTES);
         // Other streams may have taken the connection's window since this was looked at.
         let mut room = protocol.sendable(self.id).min(chunk_bytes);
@@ -415,6 +431,8 @@ impl Open {
 
     fn conclude(&mut self, protocol: &mut Protocol, rest: Rest) {
         if rest == Rest::Ended {
+            debug_assert!(self.state == State::Answering, "a response ends once");
+            debug_assert!(self.next.is_none(), "nothing follows the end of a response");
             protocol.note_answered();
             if self.stream.is_malformed() {
                 protocol.reset(self.id, ErrorCode::ProtocolError);

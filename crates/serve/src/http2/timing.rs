@@ -65,6 +65,7 @@ impl Deadlines {
 
     /// Whether the request with this number is to be the last one of the connection.
     pub(super) fn is_last_request(&mut self, number: u64, now_ms: u64) -> bool {
+        debug_assert!(number > 0, "requests of a connection are counted from one");
         self.first_request_by_ms = None;
         self.keepalive_timeout_ms == 0
             || number >= self.keepalive_requests
