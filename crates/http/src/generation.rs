@@ -202,10 +202,13 @@ impl Listener {
     pub fn publish(&self, generation: Arc<Generation>, socket: usize) {
         let published = Published::new(&generation, socket);
         let number = published.number;
+        assert!(number & (STOPPING | CLOSING) == 0, "numbers leave room for what else is said");
         let before = self.number();
         assert!(number > before, "generations follow each other");
         self.published.store(published);
         self.state.fetch_add(number - before, Ordering::Release);
+        debug_assert_eq!(self.number(), number, "one thread at a time publishes");
+        debug_assert_eq!(self.published.load().number, number, "the number is that of what is published");
     }
 
     /// From here on responses close their connections, and idle connections end as soon as they are
@@ -239,7 +242,9 @@ impl Listener {
         if !socket.needs_local_address() {
             return Arc::clone(published.bound());
         }
-        Arc::clone(&published.setups[socket.find(local()) as usize])
+        let at = socket.find(local()) as usize;
+        debug_assert!(at < published.setups.len(), "each address of a socket has its setup");
+        Arc::clone(&published.setups[at])
     }
 
     /// The number of what is published.

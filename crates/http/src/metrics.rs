@@ -162,18 +162,21 @@ impl Stage {
     /// A request has begun with its complete head, and will be answered.
     #[inline]
     pub fn begin_headed(&self, index: usize) {
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), WAITING, "one request at a time");
         count(&TALLIES.of(index).begun_headed);
         self.0.store(WRITING, Ordering::Relaxed);
     }
 
     /// A request has begun.
     pub fn begin(&self, index: usize) {
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), WAITING, "one request at a time");
         count(&TALLIES.of(index).begun);
         self.0.store(READING, Ordering::Relaxed);
     }
 
     /// Its head is complete, and it will be answered.
     pub fn head_is_complete(&self, index: usize) {
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), READING, "a head that is complete was read");
         count(&TALLIES.of(index).headed);
         self.0.store(WRITING, Ordering::Relaxed);
     }
@@ -214,7 +217,8 @@ impl Stage {
 
     /// The connection, which waits for a request, is moved to another loop.
     pub fn moved(&self, from: usize, to: usize) {
-        debug_assert_eq!(self.0.load(Ordering::Relaxed), WAITING);
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), WAITING, "a connection moves between requests");
+        debug_assert_ne!(from, to, "a move leads elsewhere");
         count(&TALLIES.of(to).moved_here);
         count(&TALLIES.of(from).closed);
         CONNECTIONS_MOVED.increment();
@@ -223,7 +227,8 @@ impl Stage {
     /// The connection ends.
     pub fn close(&self, index: usize) {
         if self.0.fetch_and(!LINGERING, Ordering::Relaxed) & LINGERING != 0 {
-            TALLIES.of(index).lingering.fetch_sub(1, Ordering::Relaxed);
+            let before = TALLIES.of(index).lingering.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "a connection that lingers is counted");
         }
         self.end(index, None);
         count(&TALLIES.of(index).closed);

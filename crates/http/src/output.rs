@@ -286,6 +286,7 @@ impl<'c> OutputState<'c> {
             // Its parent is told of the end of an empty one.
             return;
         }
+        debug_assert!(self.source == Source::Open, "a response ends once");
         self.source = Source::Ended;
         self.progress = Progress::Complete;
         if request.is_persistent() {
@@ -337,6 +338,7 @@ impl<'c> OutputState<'c> {
     pub(crate) fn take_refusal(&mut self) -> Option<Answer> {
         let unusual = self.unusual.as_mut()?;
         let refusal = unusual.refusal.take()?;
+        debug_assert!(self.progress == Progress::HeadOpen, "a response is refused before its head is sent");
         unusual.refusals += 1;
         match refusal {
             Answer::Status(416) => self.keep_passed_lines(),
@@ -371,6 +373,7 @@ impl<'c> OutputState<'c> {
     pub(crate) fn start_over(&mut self) -> Option<u16> {
         let Some(SendFailure::File(failure, _)) = self.failure() else { return None };
         let status = failure.status().filter(|_| !self.has_passed_bytes())?;
+        debug_assert_eq!(self.sent_bytes(), 0, "nothing was sent of the response that is forgotten");
         let mut sink = std::mem::replace(&mut self.sink, Sink::Nowhere);
         sink.drop_rest();
         *self = Self::new(sink);
@@ -385,7 +388,7 @@ impl<'c> OutputState<'c> {
         if let Chunk::File(part) = &chunk
             && !self.is_bodiless()
         {
-            debug_assert!(self.takes_files(), "who pushes files asks before");
+            debug_assert!(self.takes_files(), "a handler that pushes files asks before");
             self.prepare_file(request, part);
         }
         if mark == Mark::Last {
@@ -417,6 +420,10 @@ impl<'c> OutputState<'c> {
             self.send_head(request);
             self.end_source(request);
             self.push(request, 0, Chunk::EMPTY, Mark::Last);
+            debug_assert!(
+                self.source == Source::Ended || self.is_refused(),
+                "a response that is not refused has an end"
+            );
         } else if self.has_gap() {
             self.fail_with(SendFailure::Abandoned);
         }

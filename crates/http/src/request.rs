@@ -352,6 +352,7 @@ impl<'c> Request<'c> {
 
     /// A copy of the head.
     pub(crate) fn head_parts(&self) -> Parts {
+        debug_assert!(self.parts.parser.len() <= self.received().len(), "a head lies in what was received");
         Parts {
             parser: self.parts.parser.clone(),
             head: self.parts.head.clone(),
@@ -375,6 +376,7 @@ impl<'c> Request<'c> {
 
     /// The head's bytes and all that follows.
     pub(crate) fn received(&self) -> &[u8] {
+        debug_assert!(self.start <= self.parts.input.len(), "a request begins in what was received");
         &self.parts.input[self.start..]
     }
 
@@ -595,6 +597,7 @@ impl<'c> Request<'c> {
 
     /// The log phase begins.
     pub(crate) fn begin_logging(&mut self, body: &BodyState) {
+        debug_assert!(self.stage != Stage::Behind, "what is done behind a response is logged with it");
         self.stage = Stage::Logged;
         self.action = LOGGING;
         self.note_body(body);
@@ -603,6 +606,10 @@ impl<'c> Request<'c> {
     /// Keeps in mind what has become of the body so far.
     #[inline]
     pub(crate) fn note_body(&mut self, body: &BodyState) {
+        debug_assert!(
+            body.is_absent() || self.body_bytes <= body.taken_bytes(),
+            "what was read of a body only grows"
+        );
         self.body_bytes = body.taken_bytes();
         // A subrequest has no body of its own, and knows what has become of that of its parent.
         if body.chunks() == Chunks::Dropped {

@@ -69,11 +69,12 @@ pub(crate) struct Deeds(AtomicU8);
 impl Deeds {
     /// Counts one until the result is dropped.
     pub(crate) fn begin(&self) -> Deed<'_> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before < u8::MAX, "so many deeds can be counted");
         Deed(&self.0)
     }
 
-    fn are_under_way(&self) -> bool {
+    pub(super) fn are_under_way(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -83,7 +84,8 @@ pub(crate) struct Deed<'c>(&'c AtomicU8);
 
 impl Drop for Deed<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "each deed ends once");
     }
 }
 

@@ -60,6 +60,8 @@ impl Http1Link {
         self.transport.move_to(there)?;
         self.stage.moved(here.index(), there.index());
         self.timer = Timer::new(there);
+        debug_assert!(!self.deeds.are_under_way(), "a connection moves between requests");
+        debug_assert!(self.transport.home().index() == there.index(), "its socket is watched there");
         Ok(())
     }
 

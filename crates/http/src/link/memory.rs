@@ -152,6 +152,7 @@ impl MemoryEnd {
             state.bytes.extend(&piece[..count]);
             written += count;
         }
+        debug_assert!(state.bytes.len() <= CAPACITY_BYTES, "no more is on its way than there is room for");
         if written == 0 {
             state.writer = Some(cx.waker().clone());
             return Poll::Pending;

@@ -33,7 +33,7 @@ enum Watch {
 impl Pace {
     /// `rate` bytes per second behind the first `after` bytes, for a request that began at `started_ms`.
     pub(crate) fn new(home: LoopRef, rate: u64, after: u64, started_ms: u64) -> Self {
-        debug_assert!(rate > 0);
+        debug_assert!(rate > 0, "a rate of nothing would never end");
         Self { rate, after, started_ms, timer: Timer::new(home), is_resting: false, watch: Watch::NotYet }
     }
 
@@ -66,6 +66,8 @@ impl Pace {
 
     /// A step is done; before it `sent_before` bytes were sent, now `sent` are.
     pub(crate) fn note_sent(&mut self, home: LoopRef, sent_before: u64, sent: u64) {
+        debug_assert!(sent_before <= sent, "what was sent never shrinks");
+        debug_assert!(!self.is_resting, "nothing is sent during a rest");
         let counted = sent.saturating_sub(self.after) - sent_before.saturating_sub(self.after);
         let delay_ms = (u128::from(counted) * 1000 / u128::from(self.rate)) as u64;
         if delay_ms > 0 {

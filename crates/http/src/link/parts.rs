@@ -43,6 +43,7 @@ impl Parts {
 
     /// Keeps what was received from `at` on, for a request of its own.
     pub fn keep_rest(&mut self, at: usize) {
+        assert!(at <= self.input.len(), "the next request begins within what was received");
         self.clear_head();
         self.input.drain(..at);
     }
@@ -129,6 +130,7 @@ impl Stock {
     /// Empty parts, whose input buffer has room for at least so many bytes.
     pub(crate) fn take(&self, loop_index: usize, input_bytes: usize) -> Box<Parts> {
         let mut parts = self.shelf(loop_index).pop().unwrap_or_default();
+        assert!(parts.input.is_empty() && parts.output.is_empty(), "nothing is left of another request");
         parts.input.reserve(input_bytes);
         parts.output.reserve(WIRE_BYTES);
         parts

@@ -119,7 +119,7 @@ impl<'c> SendQueue<'c> {
     /// Gathers in `buffer`, which is empty.
     #[inline]
     pub(crate) fn new(buffer: Vec<u8>) -> Self {
-        debug_assert!(buffer.is_empty());
+        assert!(buffer.is_empty(), "nothing of another response is sent");
         Self { front: buffer, ..Self::default() }
     }
 
@@ -162,6 +162,10 @@ impl<'c> SendQueue<'c> {
 
     /// What waits in memory for the socket, bytes.
     pub(crate) fn len(&self) -> usize {
+        debug_assert!(
+            self.offset <= self.front.len() + self.queued_bytes(),
+            "no more was sent than there is"
+        );
         self.front.len() + self.queued_bytes() - self.offset
     }
 
@@ -254,6 +258,7 @@ impl<'c> SendQueue<'c> {
         let mut behind = rest.queue.split_off(at);
         let Some(Chunk::File(part)) = behind.pop_front() else { return None };
         rest.queued_bytes = rest.queue.iter().map(|chunk| chunk.bytes().len()).sum();
+        debug_assert!(behind.iter().all(|chunk| !chunk.is_empty()), "no empty piece is queued");
         // What it has begun to read nobody waits for.
         rest.files = None;
         Some((part, behind))
@@ -322,7 +327,8 @@ impl<'c> SendQueue<'c> {
         limit: u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
-        debug_assert!(!self.is_empty() && limit > 0);
+        debug_assert!(!self.is_empty(), "there is something to send");
+        debug_assert!(limit > 0, "something may be sent");
         let next = self.find_next(sending)?;
         let has_front = !self.front.is_empty();
         let sent = match next {
@@ -356,7 +362,7 @@ impl<'c> SendQueue<'c> {
         link: Link<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
-        debug_assert!(self.is_plain());
+        debug_assert!(self.is_plain(), "looked at before");
         if let Behind::One(_) = self.behind {
             return self.poll_send_both(link, cx);
         }
@@ -454,10 +460,11 @@ impl<'c> SendQueue<'c> {
                 return;
             }
             sent -= len;
+            assert!(len <= rest.queued_bytes, "the queue knows how much is in it");
             rest.queued_bytes -= len;
             rest.queue.pop_front();
         }
-        debug_assert_eq!(sent, 0, "the socket took no more than it was given");
+        assert_eq!(sent, 0, "the socket took no more than it was given");
     }
 }
 
@@ -493,6 +500,7 @@ impl SendQueue<'_> {
         limit: u64,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
+        debug_assert!(self.front.is_empty() && self.offset == 0, "all before the file is sent");
         let Behind::Rest(rest) = &mut self.behind else { unreachable!("asked for a file") };
         let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
         let (file, count) = (part.file().opened(), count.min(usize::try_from(limit).unwrap_or(usize::MAX)));
@@ -503,6 +511,7 @@ impl SendQueue<'_> {
             Ok(0) => FileFailure::Truncated(part.start()),
             Err(error) => FileFailure::Sendfile(error),
             Ok(sent) => {
+                assert!(sent <= count, "sendfile(2) sends no more than it was asked for");
                 self.sent_bytes += sent as u64;
                 part.advance(sent as u64);
                 if part.is_empty() {
@@ -524,6 +533,7 @@ impl SendQueue<'_> {
             // What was brought before is sent; the next comes with memory of its own.
             self.front = Vec::new();
         }
+        debug_assert!(self.offset == 0, "what is read goes behind what is whole");
         let begun = self.begun();
         let Behind::Rest(rest) = &mut self.behind else { unreachable!("asked for a file") };
         let Some(Chunk::File(part)) = rest.queue.front_mut() else { unreachable!("asked for a file") };
@@ -584,6 +594,7 @@ impl Rest<'_> {
     /// The part at the head of the queue is done.
     fn drop_sent_file(&mut self) {
         let done = self.queue.pop_front();
+        debug_assert!(done.as_ref().is_some_and(Chunk::is_empty), "all of it is sent");
         if let (Some(Chunk::File(done)), Some(files)) = (done, &mut self.files) {
             match self.queue.iter().find(|chunk| matches!(chunk, Chunk::File(_))) {
                 Some(Chunk::File(next)) if Arc::ptr_eq(next.file(), done.file()) => {}

@@ -146,6 +146,7 @@ impl Stream {
     /// The same, of a connection with TLS, of which this is [told](Tls::told).
     #[must_use]
     pub fn secured(mut self, tls: Option<Arc<Tls>>) -> Self {
+        debug_assert!(self.maker == Maker::Client, "the server speaks no TLS to itself");
         self.tls = tls;
         self
     }
@@ -415,11 +416,13 @@ impl Stream {
 
     /// Has these lines follow the body; before its end.
     pub(crate) fn put_trailers(&self, lines: Headers) {
+        debug_assert!(self.output.state() != State::Ended, "trailers come before the end");
         self.trailers.store(Some(Box::new(lines)));
     }
 
     /// Sends a head, before everything that is written behind it.
     pub(crate) fn push_head(&self, head: StreamHead) {
+        debug_assert!(!self.has_mark(LEFT), "a request that has left makes no head");
         debug_assert!(self.output.is_empty(), "a head would overtake what is on its way");
         if head.status < FINAL_STATUS {
             // `100 Continue` is said once, and others have left room for it.
@@ -455,6 +458,8 @@ impl Stream {
     }
 
     fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        debug_assert!(self.has_mark(HEAD), "a body follows its head");
+        debug_assert!(!self.has_mark(LEFT), "a request that has left writes nothing");
         let mut sent = 0;
         for mut rest in pieces.iter().map(|piece| &piece[..]) {
             while !rest.is_empty() {
@@ -482,6 +487,7 @@ impl Stream {
     /// The response is complete, and all of it was written. What is left of the body is dropped. The last
     /// that the request's task does.
     pub fn finish(&self) {
+        debug_assert!(!self.has_mark(LEFT), "a request leaves once");
         self.marks.fetch_or(LEFT, Ordering::AcqRel);
         self.output.end(State::Ended);
         self.input.wake_filler();
@@ -496,6 +502,7 @@ impl Stream {
 
     /// The response cannot be completed. The last that the request's task does.
     pub fn abort(&self, fault: Fault) {
+        debug_assert!(!self.has_mark(LEFT), "a request leaves once");
         let mark = if fault == Fault::TimedOut { TIMED_OUT } else { 0 };
         self.marks.fetch_or(LEFT | mark, Ordering::AcqRel);
         self.output.end(State::Broken);

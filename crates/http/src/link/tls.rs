@@ -194,6 +194,7 @@ struct Flight {
 impl Flight {
     /// How much of the content has left with the output up to `sent`.
     fn gone(self, sent: usize) -> usize {
+        debug_assert!(self.start <= self.end, "records do not end before they begin");
         let (sent, length) = (sent.saturating_sub(self.start), self.end - self.start);
         if sent >= length { self.bytes } else { (self.bytes as u64 * sent as u64 / length as u64) as usize }
     }
@@ -385,7 +386,9 @@ impl Tls {
 
     /// What is written next is the last, if it is so long: what says so leaves with it.
     pub(super) fn end_behind(&self, bytes: usize) {
-        self.state().farewell = Farewell::Behind(bytes);
+        let mut state = self.state();
+        debug_assert!(state.farewell != Farewell::Said, "nothing follows the end");
+        state.farewell = Farewell::Behind(bytes);
     }
 
     /// Says that nothing follows, as far as the socket takes it at once.
@@ -452,6 +455,7 @@ impl State {
             if self.has_buffered() {
                 self.open(buf, shelf);
             }
+            debug_assert!(buf.len() >= before, "what is decrypted is appended");
             if buf.len() > before {
                 return Poll::Ready(Ok(buf.len() - before));
             }
@@ -497,6 +501,10 @@ impl State {
             }
         }
         if let Some(mut input) = self.input.take() {
+            assert!(
+                left <= input.bytes.len() - input.used,
+                "a session takes from the front of what has come"
+            );
             input.used = input.bytes.len() - left;
             if left > 0 && matches!(self.end, End::Open) {
                 self.input = Some(input);
@@ -509,8 +517,11 @@ impl State {
     /// What has left and was not reported yet, of as much as the caller knows of.
     fn take_gone(&mut self, offered: usize) -> usize {
         let sent = if self.output.is_empty() { usize::MAX } else { self.sent };
-        let gone = (self.flight.gone(sent) - self.flight.reported).min(offered);
+        let gone = self.flight.gone(sent);
+        debug_assert!(self.flight.reported <= gone, "no more was reported than has left");
+        let gone = (gone - self.flight.reported).min(offered);
         self.flight.reported += gone;
+        assert!(self.flight.reported <= self.flight.bytes, "no more is reported than was encrypted");
         gone
     }
 
@@ -529,6 +540,7 @@ impl State {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += sent;
+            assert!(self.sent <= self.output.len(), "a socket takes no more than it is given");
             if sent == count && count > self.flight_bytes {
                 self.flight_bytes = (self.flight_bytes * 2).min(FLIGHT_MAX_BYTES);
             }

@@ -57,7 +57,10 @@ impl Transport {
     /// From here on there is TLS between them.
     pub fn encrypt(&mut self, by: Box<Tls>) {
         match self {
-            Self::Socket { tls, .. } => *tls = Some(by),
+            Self::Socket { tls, .. } => {
+                debug_assert!(tls.is_none(), "a connection is encrypted once");
+                *tls = Some(by);
+            }
             #[cfg(feature = "testing")]
             Self::Memory(_) => {}
         }
@@ -240,7 +243,10 @@ impl Transport {
         count: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Socket { socket, .. } => socket.poll_sendfile(cx, file, offset, count),
+            Self::Socket { socket, tls } => {
+                assert!(tls.is_none(), "a file would leave as it is beside what is encrypted");
+                socket.poll_sendfile(cx, file, offset, count)
+            }
             #[cfg(feature = "testing")]
             Self::Memory(_) => unreachable!("it sends no files"),
         }

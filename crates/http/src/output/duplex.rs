@@ -87,6 +87,7 @@ impl<'c> OutputState<'c> {
         (self.filters, self.relay) = (None, None);
         self.wait = None;
         self.source = Source::Ended;
+        debug_assert!(self.sink.is_empty(), "nothing that is abandoned is sent");
         self.fail_with(SendFailure::Abandoned);
     }
 
@@ -102,6 +103,7 @@ impl<'c> OutputState<'c> {
 
     /// Nothing follows that is pushed, not even a head.
     pub(crate) fn end_raw(&mut self) {
+        debug_assert!(self.progress != Progress::HeadHeld, "no head waits that would be lost");
         self.source = Source::Ended;
         (self.progress, self.connection) = (Progress::Complete, Connection::Close);
     }

@@ -30,6 +30,8 @@ impl<'c> OutputState<'c> {
         behind.head_bytes = self.head_bytes;
         behind.source = Source::Ended;
         behind.fail_with(SendFailure::Behind(completion));
+        debug_assert_eq!(behind.sent_bytes(), self.sent_bytes(), "what was sent counts on");
+        debug_assert!(behind.is_behind(), "nothing of it goes anywhere");
         behind
     }
 

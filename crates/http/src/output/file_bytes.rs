@@ -43,10 +43,13 @@ impl<'c> Output<'_, 'c> {
                     return Err(Unsent);
                 }
             };
+            debug_assert!(!data.is_empty(), "a read that brings nothing is a failure");
+            assert!(data.len() as u64 <= part.len(), "no more is read than the part has");
             part.advance(data.len() as u64);
             let mut rest = data;
             while !rest.is_empty() {
                 let piece = rest.split_to(rest.len().min(STEP_BYTES as usize));
+                debug_assert!(!piece.is_empty(), "each turn gets somewhere");
                 let is_last = part.is_empty() && rest.is_empty();
                 let mark = if is_last { Mark::Last } else { Mark::More };
                 turn_bytes += piece.len() as u64;

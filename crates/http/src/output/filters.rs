@@ -190,11 +190,16 @@ impl<'c> OutputState<'c> {
         let Some(stage) = self.last_busy() else { return Poll::Ready(()) };
         let mut filter = self.filters_mut()[stage].take().expect("it is busy");
         let resumed = filter.poll_resume(cx, &mut Next { state: self, request, stage: stage + 1 });
+        debug_assert!(self.filters()[stage].is_none(), "the place of a filter at work stays free");
         self.filters_mut()[stage] = Some(filter);
         resumed
     }
 
     pub(super) fn add_filter(&mut self, filter: Option<Box<dyn BodyFilter + 'c>>) {
+        debug_assert!(
+            filter.is_none() || matches!(self.progress, Progress::HeadOpen | Progress::HeadHeld),
+            "filters come before the body"
+        );
         if let Some(filter) = filter {
             self.filters.get_or_insert_default().0.push(Some(filter));
         }
@@ -228,6 +233,7 @@ impl<'c> OutputState<'c> {
             Some(filter) => {
                 let mut filter = filter.expect("a filter passes chunks on to later stages only");
                 filter.push(chunk, mark, &mut Next { state: self, request, stage: stage + 1 });
+                debug_assert!(self.filters()[stage].is_none(), "the place of a filter at work stays free");
                 self.filters_mut()[stage] = Some(filter);
             }
             None => self.frame(request, chunk, mark),

@@ -52,6 +52,11 @@ impl<'c> OutputState<'c> {
     /// Sends the head, which all filters have seen.
     #[inline]
     fn pass_filtered(&mut self, request: &Request<'c>) {
+        debug_assert!(
+            matches!(self.progress, Progress::HeadOpen | Progress::HeadHeld),
+            "a head is sent once"
+        );
+        debug_assert!(!self.is_refused(), "a refused response is not sent");
         self.progress = Progress::Body;
         if !matches!(self.head.status, 200 | 206 | 304) {
             self.head.last_modified = None;
@@ -142,6 +147,7 @@ impl<'c> OutputState<'c> {
             let places = Places::of(self.passed.as_deref(), &self.head, replaced);
             write_head(queue.front(), (&self.head, places), request, self.framing, connection);
         }
+        debug_assert!(before <= queue.len(), "a head is added to what there is");
         self.head_bytes = (queue.len() - before) as u32;
     }
 }

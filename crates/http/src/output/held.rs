@@ -74,6 +74,10 @@ impl<'c> OutputState<'c> {
         if self.is_refused() {
             return self.drop_held();
         }
+        debug_assert!(
+            matches!(self.progress, Progress::HeadOpen | Progress::HeadHeld),
+            "a head that is sent cannot be held"
+        );
         self.progress = Progress::HeadHeld;
         if let Some(held) = self.held_mut() {
             held.unasked = unasked;
@@ -83,6 +87,8 @@ impl<'c> OutputState<'c> {
     /// Keeps what stands behind the head.
     #[cold]
     pub(super) fn keep_behind_head(&mut self, chunk: Chunk<'c>, mark: Mark) {
+        debug_assert!(self.progress == Progress::HeadHeld, "what follows a head that is sent is not kept");
+        debug_assert!(!matches!(chunk, Chunk::File(_)), "behind a head that is held bytes are wanted");
         let Some(held) = self.held_mut() else { return };
         held.kept_bytes += chunk.bytes().len();
         held.chunks.push_back((chunk, mark));
@@ -157,6 +163,8 @@ impl<'c> OutputState<'c> {
     /// The head is on its way: what was kept follows it.
     fn let_go(&mut self, request: &Request<'c>) {
         let Some(held) = self.unusual.as_mut().and_then(|unusual| unusual.held.take()) else { return };
+        debug_assert!(!held.is_waiting(), "nothing waits that the head is held for");
+        debug_assert!(self.progress != Progress::HeadHeld, "the head is on its way");
         if self.source == Source::Ended {
             self.make_trailers(request);
         }

@@ -40,6 +40,7 @@ impl<'c> OutputState<'c> {
         let (part, behind) = queue.take_from_file()?;
         self.log_failure(request);
         let unusual = self.unusual();
+        debug_assert!(unusual.gap.is_none(), "one gap at a time is mended");
         unusual.failure = None;
         unusual.gap = Some(Box::new(Gap { left: part.len(), behind }));
         Some(part.start()..part.start() + part.len())
@@ -55,6 +56,7 @@ impl<'c> OutputState<'c> {
     pub(super) fn fill_gap(&mut self, request: &Request<'c>, mut chunk: Chunk<'c>, mark: Mark) -> Pushed {
         let Some(gap) = &mut self.unusual().gap else { return Pushed::Sent };
         chunk.truncate(gap.left);
+        assert!(chunk.len() <= gap.left, "no more is mended than is missing");
         gap.left -= chunk.len();
         let is_filled = gap.left == 0 && mark == Mark::Last;
         if let Sink::Client(queue) = &mut self.sink {

@@ -10,7 +10,7 @@ use clearway_base::date;
 use clearway_message::{Header, HeaderName, Known, Ranges, ResponseHead, status};
 
 use super::passed::Passed;
-use super::{Output, OutputState};
+use super::{Output, OutputState, Progress};
 
 const ETAG: HeaderName<'_> = HeaderName::new(b"ETag");
 const CONTENT_ENCODING: HeaderName<'_> = HeaderName::new(b"Content-Encoding");
@@ -35,6 +35,7 @@ impl Output<'_, '_> {
         lines: impl IntoIterator<Item = Header>,
     ) {
         let state = &mut *self.state;
+        debug_assert!(state.progress == Progress::HeadOpen, "a head that is sent cannot be exchanged");
         let keeps_lines = state.unusual.as_ref().is_some_and(|unusual| unusual.keeps_lines);
         let (received, mut passed): (Bytes, _) = (received.into(), Passed::default());
         let head = &mut state.head;

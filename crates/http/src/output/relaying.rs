@@ -110,6 +110,7 @@ impl<'c> OutputState<'c> {
 
     /// What has passed the filters before the place where bodies of subrequests come in.
     pub(super) fn postpone(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
+        debug_assert!(self.progress == Progress::Body, "bodies of subrequests come in behind the head");
         let relay = self.relay_mut();
         if relay.is_empty() {
             self.pass_on(request, chunk, mark);
@@ -120,6 +121,10 @@ impl<'c> OutputState<'c> {
 
     /// What has its turn: through the filters behind, which a subrequest has none of.
     fn pass_on(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) {
+        debug_assert!(
+            self.postpone_stage as usize <= self.filters().len(),
+            "bodies of subrequests come in before a filter, or behind all"
+        );
         if let Chunk::File(part) = &chunk {
             self.prepare_file(request, part);
         }

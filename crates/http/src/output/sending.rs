@@ -42,12 +42,14 @@ enum Step {
 impl<'c> OutputState<'c> {
     #[inline]
     pub(super) fn frame(&mut self, request: &Request<'c>, mut chunk: Chunk<'c>, mark: Mark) {
+        debug_assert!(self.progress == Progress::Body, "a body stands between its head and its end");
         match &mut self.framing {
             Framing::NoBody { .. } => {}
             Framing::Length(left) => {
                 if chunk.len() > *left {
                     chunk.truncate(*left);
                 }
+                assert!(chunk.len() <= *left, "no more is sent than the head has said");
                 *left -= chunk.len();
                 if mark == Mark::Last && *left > 0 {
                     // The peer cannot tell where the next response begins.
@@ -254,6 +256,7 @@ impl<'c> OutputState<'c> {
         while let Sink::Client(queue) = &mut self.sink
             && !queue.is_empty()
         {
+            debug_assert!(start <= queue.sent_bytes(), "what was sent never shrinks");
             if queue.sent_bytes() - start >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -299,6 +302,7 @@ impl<'c> OutputState<'c> {
                 _ => Step::Resting,
             };
         };
+        debug_assert!(limit > 0, "a pace that allows nothing rests");
         let sent = queue.poll_send(link, sending, limit, cx);
         if let Some(pace) = pace {
             pace.note_sent(link.home(), before, queue.sent_bytes());

@@ -231,5 +231,6 @@ fn compute<'c>(computed: &'c dyn Computed, name: &[u8], view: &View<'_, 'c>) -> 
         view.request.log(Level::Error, message);
         return None;
     }
+    debug_assert!(view.depth < DEPTH_MAX, "variables are made of each other so deep at most");
     computed.eval(&View { depth: view.depth + 1, ..*view })
 }

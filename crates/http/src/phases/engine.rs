@@ -77,6 +77,7 @@ impl<'c> Walk<'c> {
         let is_content = |&index: &usize| matches!(phases.entry(index).phase, Phase::Content | Phase::Pass);
         let first = self.left.clone().find(is_content);
         self.left.start = first.unwrap_or(self.left.end);
+        debug_assert!(self.left.start <= self.left.end, "no handler is asked twice");
     }
 
     /// Takes what a handler has said into account that did not end the phases: one that has moved the
@@ -86,6 +87,10 @@ impl<'c> Walk<'c> {
         if !std::ptr::eq(self.location, location) {
             self.location = location;
             self.left = location.phases.part_behind(self.part, entry.order);
+            debug_assert!(
+                self.left.clone().all(|at| location.phases.entry(at).order > entry.order),
+                "handlers that come before are not asked again"
+            );
         }
     }
 }

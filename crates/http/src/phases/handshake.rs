@@ -36,6 +36,7 @@ pub fn look_at_handshake<T>(
     offer: &mut Offer,
     look: impl FnOnce(&View<'_, '_>) -> T,
 ) -> T {
+    debug_assert!(link.transport.tls().is_none(), "a handshake that has not begun has no session");
     link.transport.encrypt(Box::new(Tls::unbegun(std::mem::take(offer))));
     let looked = {
         let Shaking { client, setup, server } = shaking;
@@ -50,5 +51,6 @@ pub fn look_at_handshake<T>(
     if let Some(tls) = link.transport.take_tls() {
         *offer = tls.into_offer();
     }
+    debug_assert!(link.transport.tls().is_none(), "the session of the look is gone");
     looked
 }

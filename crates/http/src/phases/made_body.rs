@@ -79,6 +79,7 @@ impl MadeBody {
         };
         let is_first = spool.file().is_none();
         let spool = spool.append(std::mem::take(&mut self.data)).await?;
+        debug_assert!(spool.file().is_some(), "what is put aside is in a file");
         if let Some(file) = spool.file().filter(|_| is_first) {
             let path = Verbatim(file.path().as_os_str().as_bytes());
             let line = format_args!("a client request body is buffered to a temporary file {path}");
@@ -99,6 +100,7 @@ impl MadeBody {
     /// # Errors
     /// The request keeps the body that it had.
     pub fn finish_in_memory(self, request: &mut Request<'_>) -> Result<(), SharedHead> {
+        debug_assert!(self.spool.is_none(), "nothing of it is in a file");
         request.set_stored_body(self.data.into())
     }
 

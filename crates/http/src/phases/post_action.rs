@@ -34,6 +34,7 @@ impl<'c> Active<'c> {
         let completion = if self.output.is_completed() { Completion::Whole } else { Completion::Cut };
         let behind = self.output.begin_behind(completion);
         let response = std::mem::replace(&mut self.output, behind);
+        debug_assert!(self.request.stage == Stage::Open, "actions are not nested");
         self.request.stage = Stage::Behind;
         // As in nginx: where an action leads to a location with one, that follows.
         while let Some(action) = next_action(&self.request) {
@@ -43,6 +44,7 @@ impl<'c> Active<'c> {
         }
         self.request.stage = Stage::Open;
         let behind = std::mem::replace(&mut self.output, response);
+        debug_assert_eq!(behind.sent_bytes(), self.output.sent_bytes(), "nothing of an action is sent");
         self.output.head = behind.into_head();
     }
 }

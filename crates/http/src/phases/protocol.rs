@@ -89,6 +89,7 @@ impl<'c> Active<'c> {
     pub fn parse_head(&mut self) -> Option<Result<(), Fault>> {
         let request = &mut self.request;
         let parts = request.parts.own();
+        debug_assert!(request.start <= parts.input.len(), "a request begins in what was received");
         let received = &parts.input[request.start..];
         match parts.parser.parse(&mut parts.head, received, &request.server.core.options) {
             Ok(HeadProgress::Complete) => Some(Ok(())),
@@ -139,6 +140,7 @@ impl<'c> Active<'c> {
             false => stream.is_bodiless(),
         };
         if !is_bodiless {
+            debug_assert!(self.body.is_absent(), "a request has one body");
             self.body = BodyState::begin_stream(&request.parts.head, request.received());
         }
     }
@@ -152,6 +154,8 @@ impl<'c> Active<'c> {
             return;
         }
         let body_start = request.start + request.parts.parser.len();
+        assert!(body_start <= request.parts.input.len(), "a head lies in what was received");
+        debug_assert!(self.body.is_absent(), "a request has one body");
         let input = request.parts.own().input.split_off(body_start);
         self.body = BodyState::begin(&request.parts.head, &request.parts.input[request.start..], input);
     }

@@ -324,11 +324,13 @@ impl<'a, 'c> Gathering<'a, 'c> {
                 }
                 self.make_room()?;
             }
+            debug_assert!(self.data.len() < self.data.capacity(), "a read of nothing would be the end");
             self.read_bytes += self.read().await?;
         }
         if self.plan.to_file || self.writer.is_some() {
             return self.finish_file().await;
         }
+        debug_assert!(self.receiving.is_done(), "a body is stored when all of it has come");
         let bytes = Bytes::from(std::mem::take(&mut self.data));
         Ok(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })
     }
@@ -367,6 +369,10 @@ impl<'a, 'c> Gathering<'a, 'c> {
 
     /// Writes what is in memory to the file, which is made when there is none yet.
     async fn write(&mut self) -> Result<(), Failure> {
+        debug_assert!(
+            !self.data.is_empty() || self.writer.is_none(),
+            "a write has something, or makes the file"
+        );
         let data = std::mem::take(&mut self.data);
         self.data = match &mut self.writer {
             Some(writer) => writer.write(data).await?,
@@ -383,6 +389,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
         if !self.data.is_empty() || self.writer.is_none() {
             self.write().await?;
         }
+        debug_assert!(self.data.is_empty(), "everything was given to the writer");
         let writer = self.writer.take().expect("a write makes one");
         let len = writer.offset;
         Ok(StoredBody { len, place: Place::File(writer.finish().await?) })

@@ -138,6 +138,7 @@ impl<'c> Request<'c> {
     pub(crate) fn post_rewrite(&mut self) -> Result<Wanted, u16> {
         let rewriting = self.node().rewriting;
         if rewriting.wanted == Wanted::Location {
+            debug_assert!(self.redirects_left > 0, "a request that has used its redirects up has ended");
             self.redirects_left -= 1;
             if self.redirects_left == 0 {
                 let path = Verbatim(self.path());

@@ -102,7 +102,7 @@ impl Spool {
     /// # Errors
     /// The pool has not taken the work, or not made an empty file. The file is removed.
     pub async fn place(mut self, placement: Placement) -> Result<Journal, NotPutAside> {
-        debug_assert!(self.fate == Fate::Clean, "the file has no name");
+        debug_assert!(self.fate == Fate::Clean, "a file without a name cannot be moved");
         if self.writer.is_none() {
             self = self.append(Vec::new()).await?;
         }

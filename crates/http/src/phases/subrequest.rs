@@ -59,6 +59,7 @@ impl<'c> Active<'c> {
         let tree = parent.tree();
         let stub = stub.map(|body| Stub { body, content_type: content_type.map(HeadText::into_owned) });
         let strands = parent.strands();
+        debug_assert!(parent.nested_left() > 0, "a request that is nested so deep asks for nothing");
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
         let parts = capture.as_ref().map(|_| Box::new(parent.head_parts()));
         let sub = SubPart {

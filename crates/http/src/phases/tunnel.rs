@@ -42,6 +42,7 @@ impl<'a, 'c> Exchange<'a, 'c> {
         if let Link::Http1(link) = self.request.link {
             link.send_at_once(&self.request.location().core);
             let head_end = self.request.start + self.request.parts.parser.len();
+            debug_assert!(head_end <= self.request.parts.input.len(), "a head lies in what was received");
             received = self.request.parts.own().input.split_off(head_end);
             self.request.parts.own().input.shrink_to_fit();
             self.body.state.put_rest_into(&mut received);
@@ -63,11 +64,13 @@ impl Exchange<'_, '_> {
     /// two functions below, no head is sent any more, and the connection is to be closed
     /// ([`Answer::Close`]). What has come behind the head of the request and was not read.
     pub fn take_raw(&mut self) -> Vec<u8> {
+        debug_assert!(self.may_take_raw(), "what waits to be sent would be lost");
         self.output.state.end_raw();
         let mut received = Vec::new();
         if let Link::Http1(link) = self.request.link {
             link.send_at_once(&self.request.location().core);
             let head_end = self.request.start + self.request.parts.parser.len();
+            debug_assert!(head_end <= self.request.parts.input.len(), "a head lies in what was received");
             received = self.request.parts.own().input.split_off(head_end);
             self.body.state.put_rest_into(&mut received);
         }
@@ -80,6 +83,7 @@ impl Exchange<'_, '_> {
     /// # Errors
     /// The connection broke.
     pub fn poll_raw_read(&mut self, cx: &mut Context<'_>, data: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        debug_assert!(data.len() < data.capacity(), "no room would look like the end");
         match self.request.link {
             Link::Http1(link) => link.transport.poll_read_vec(cx, data),
             Link::Stream(_) => Poll::Ready(Ok(0)),

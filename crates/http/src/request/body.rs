@@ -227,6 +227,7 @@ impl Receiving {
     /// # Errors
     /// The body is malformed or too large.
     pub(crate) fn take_received(&mut self, data: &mut Vec<u8>) -> Result<(), Fault> {
+        debug_assert!(self.fate != Fate::Dropped, "nothing of a body that is dropped is handed on");
         data.append(&mut self.ahead);
         self.source.take_received(data)
     }
@@ -252,6 +253,7 @@ impl Receiving {
                 Poll::Pending => break,
             };
         }
+        debug_assert!(self.ahead.is_empty(), "what was read ahead was taken before");
         self.ahead = data;
         Ok(self.is_done())
     }
@@ -285,6 +287,8 @@ impl Receiving {
             self.fate = Fate::Pieces;
             self.take_received(data).map_err(BodyError::Refused)?;
         }
+        debug_assert!(self.ahead.is_empty(), "what was read ahead comes first");
+        debug_assert!(data.len() >= from, "pieces are appended");
         while data.len() == from && !self.is_done() {
             match self.poll_read_into(link, data, cx) {
                 Poll::Ready(read) => {

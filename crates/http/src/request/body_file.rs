@@ -90,7 +90,10 @@ impl TempFile {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         let mut data = Vec::new();
         match page_cache::read_into(file.as_fd(), &mut data, offset, count, Wait::Never) {
-            Ok(size) if size == count => return Ok(data),
+            Ok(size) if size == count => {
+                debug_assert_eq!(data.len(), count, "what was read is what is there");
+                return Ok(data);
+            }
             // The pool will say what is wrong, if anything is.
             _ => {}
         }
@@ -223,6 +226,7 @@ impl Writer {
         buffer.clear();
         let (file, offset) = (Arc::clone(&self.file), self.offset);
         self.offset += data.len() as u64;
+        debug_assert!(self.under_way.is_none(), "one write at a time");
         self.under_way = Some(self.keeper.pool.submit(move |blocking| write(blocking, &file, data, offset)));
         Ok(buffer)
     }
@@ -235,6 +239,7 @@ impl Writer {
     /// Waits until everything is written.
     pub(crate) async fn finish(mut self) -> Result<Arc<TempFile>, Unwritten> {
         self.settle().await?;
+        debug_assert!(self.under_way.is_none(), "everything is written");
         Ok(self.file)
     }
 

@@ -125,7 +125,9 @@ impl BodySource {
             (Self::Http1(reader), Link::Http1(link)) => {
                 let from = data.len();
                 let size = ready!(end_is_early(link.transport.poll_read_vec(cx, data)))?;
+                assert_eq!(data.len(), from + size, "what was read stands behind what was there");
                 let decoded = reader.decode_in_place(data, from).map(|()| size as u64);
+                debug_assert!(data.len() <= from + size, "framing takes bytes out and adds none");
                 Poll::Ready(decoded.map_err(BodyError::Refused))
             }
             (Self::Stream(reader), Link::Stream(stream)) => reader.poll_read_into(stream, data, cx),
@@ -205,14 +207,17 @@ impl StreamReader {
             ready!(self.poll_more(stream, cx))?;
         }
         let count = self.front.len().min(data.capacity() - data.len());
+        debug_assert!(count > 0 || self.is_done(), "a read gets somewhere, or is at the end");
         data.extend_from_slice(&self.front[..count]);
         self.front.advance(count);
         self.taken_bytes += count as u64;
+        debug_assert!(self.taken_bytes <= self.received, "no more is taken than has come");
         Poll::Ready(Ok(count as u64))
     }
 
     /// Takes the next piece in place of the one before it.
     fn poll_more(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        debug_assert!(self.state == State::Open, "nothing follows the end of a body");
         let piece = ready!(stream.poll_body(cx)).map_err(BodyError::Broken)?;
         let is_last = piece.is_none() || stream.is_body_over();
         let piece = piece.unwrap_or_default();

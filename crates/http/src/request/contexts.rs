@@ -96,7 +96,9 @@ impl<U: Copy> Contexts<U> {
         let contexts = self.0.as_ref()?;
         let number = key.number();
         let context = contexts.list.iter().find(|context| context.number == number)?;
-        context.state.downcast_ref()
+        let state = context.state.downcast_ref();
+        debug_assert!(state.is_some(), "a key stands for one type");
+        state
     }
 
     /// To be changed; `None` also where subrequests know it.
@@ -145,6 +147,7 @@ impl CommonContexts {
     pub(super) fn get<T: Any + Default + Send + Sync>(&mut self, key: &ContextKey<T>) -> Arc<T> {
         self.find(key).unwrap_or_else(|| {
             let made = Arc::new(T::default());
+            debug_assert!(self.0.iter().all(|(other, _)| *other != key.number()), "each is made once");
             self.0.push((key.number(), Arc::clone(&made) as Arc<dyn Any + Send + Sync>));
             made
         })

@@ -102,6 +102,7 @@ impl<'c> Child<'c> {
     fn begin(&mut self, parent: &Parent<'_, 'c>, most_live: u32) {
         let Stage::Wanted(_) = &self.stage else { return };
         let Some(live) = parent.request.tree().begin(most_live) else { return };
+        debug_assert!(self.live.is_none(), "a subrequest begins once");
         self.live = Some(live);
         // What stands here meanwhile is nobody's.
         let begun = Stage::Begun(StrandId::ROOT);
@@ -173,6 +174,7 @@ impl<'c> Relay<'c> {
 
     /// Adds a chunk that has to wait.
     pub(crate) fn queue_chunk(&mut self, chunk: Chunk<'c>, mark: Mark) {
+        debug_assert!(!self.queue.is_empty(), "a chunk that nothing stands before goes on at once");
         self.queued_bytes += chunk.bytes().len();
         self.queue.push_back(Piece::Chunk(chunk, mark));
     }
@@ -194,6 +196,7 @@ impl<'c> Relay<'c> {
             strands: request.strands(),
         }));
         self.children += 1;
+        debug_assert!(self.children <= self.queue.len(), "each subrequest stands in the queue");
         self.past = Past::Children;
         Ok(outcome)
     }
@@ -224,6 +227,7 @@ impl<'c> Relay<'c> {
 
     /// How many subrequests of the queue have begun, or are the next to begin.
     fn first_children(&self) -> usize {
+        debug_assert!(self.children <= self.queue.len(), "each subrequest stands in the queue");
         self.children.min(AHEAD_MAX)
     }
 
@@ -252,11 +256,15 @@ impl<'c> Relay<'c> {
     /// Takes what comes next.
     pub(crate) fn take_next(&mut self) -> Moved<'c> {
         match self.queue.front_mut() {
-            None => Moved::Empty,
+            None => {
+                debug_assert!((self.children, self.queued_bytes) == (0, 0), "an empty queue counts nothing");
+                Moved::Empty
+            }
             Some(Piece::Chunk(..)) => {
                 let Some(Piece::Chunk(chunk, mark)) = self.queue.pop_front() else {
                     unreachable!("it was just looked at")
                 };
+                assert!(chunk.bytes().len() <= self.queued_bytes, "the queue knows how much is in it");
                 self.queued_bytes -= chunk.bytes().len();
                 Moved::Chunk(chunk, mark)
             }
@@ -264,6 +272,7 @@ impl<'c> Relay<'c> {
                 Some(chunk) => Moved::Chunk(chunk, Mark::More),
                 None if child.outcome.end().is_some() => {
                     self.queue.pop_front();
+                    assert!(self.children > 0, "a subrequest in the queue is counted");
                     self.children -= 1;
                     Moved::Child
                 }

@@ -201,8 +201,13 @@ impl<'c> Pipe<'c> {
     pub(crate) fn pop(&self) -> Option<Chunk<'c>> {
         let mut state = self.state();
         let chunk = state.chunks.pop_front()?;
+        assert!(chunk.bytes().len() <= state.bytes, "a pipe knows how much is in it");
         state.bytes -= chunk.bytes().len();
         state.files -= usize::from(matches!(chunk, Chunk::File(_)));
+        debug_assert!(
+            !state.chunks.is_empty() || (state.bytes, state.files) == (0, 0),
+            "an empty pipe counts nothing"
+        );
         Some(chunk)
     }
 
@@ -223,6 +228,10 @@ pub(crate) struct PipeEnd<'c> {
 
 impl<'c> PipeEnd<'c> {
     fn push(&self, request: &Request<'c>, chunk: Chunk<'c>) {
+        debug_assert!(
+            self.takes_files || !matches!(chunk, Chunk::File(_)),
+            "a parent that looks at bytes gets no parts of files"
+        );
         self.pipe.push(chunk);
         request.strands().notify(self.taker);
     }

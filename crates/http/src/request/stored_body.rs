@@ -62,6 +62,7 @@ impl StoredBody {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
         match &self.place {
             Place::Memory(bytes) => {
+                debug_assert_eq!(bytes.len() as u64, self.len, "it is all in memory");
                 let start = bytes.len() - usize::try_from(left).expect("it is all in memory");
                 Ok(bytes.slice(start..start + count))
             }

@@ -41,6 +41,7 @@ impl StrandId {
     pub(crate) const ROOT: Self = Self(0);
 
     fn place(self) -> usize {
+        debug_assert!(self != Self::ROOT, "the root lives in no place");
         self.0 as usize - 1
     }
 }
@@ -263,6 +264,10 @@ impl<'c> State<'c> {
     /// Takes one back that was polled; the result is to be dropped.
     fn put_back(&mut self, at: usize, strand: Strand<'c>, waker: Waker, end: Poll<()>) -> Option<Strand<'c>> {
         let place = &mut self.places[at];
+        debug_assert!(
+            matches!(place.occupant, Occupant::Away | Occupant::Dropped),
+            "no other strand has taken the place meanwhile"
+        );
         place.waker = waker;
         let stays = end.is_pending() && matches!(place.occupant, Occupant::Away);
         if stays {
@@ -270,6 +275,7 @@ impl<'c> State<'c> {
             return None;
         }
         place.occupant = Occupant::Nobody;
+        assert!(self.live > 0, "a strand that was polled is counted");
         self.live -= 1;
         // It may be what the root waits for.
         self.root = Wish::Poll;
@@ -295,11 +301,16 @@ impl<'c> Strands<'c> {
             let at = state.vacancy();
             (state.places[at].occupant, state.places[at].bond) = (Occupant::Away, bond);
             state.live += 1;
+            debug_assert!(state.live as usize <= state.places.len(), "each strand has a place");
             at
         };
         let id = StrandId(at as u32 + 1);
         let strand = make(id);
         self.with(|state| {
+            debug_assert!(
+                matches!(state.places[at].occupant, Occupant::Away),
+                "nothing drops a strand that is being made"
+            );
             state.places[at].occupant = Occupant::Waiting(strand);
             state.notify(id);
         });
@@ -313,6 +324,10 @@ impl<'c> Strands<'c> {
             let is_away = matches!(place.occupant, Occupant::Away);
             let next = if is_away { Occupant::Dropped } else { Occupant::Nobody };
             let dropped = std::mem::replace(&mut place.occupant, next);
+            debug_assert!(
+                state.live > 0 || matches!(dropped, Occupant::Nobody),
+                "a strand that is there is counted"
+            );
             state.live -= u32::from(matches!(dropped, Occupant::Waiting(_)));
             dropped
         });

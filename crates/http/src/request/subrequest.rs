@@ -240,6 +240,7 @@ impl Outcome {
     }
 
     pub(crate) fn set_end(&self, end: Result<u16, Terminated>) {
+        debug_assert!(self.end().is_none(), "a subrequest ends once");
         let end = match end {
             Ok(status) => u32::from(status).max(1),
             Err(Terminated(status)) => TERMINATED | u32::from(status),

@@ -56,7 +56,9 @@ impl<'c> Tree<'c> {
 
     /// The number of a subrequest that begins, from 1.
     pub(crate) fn next_number(&self) -> u32 {
-        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+        let last = self.last_number.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(last < u32::MAX, "numbers of subrequests are not used again");
+        last + 1
     }
 
     /// Counts one more subrequest that has begun, until the result is dropped; `None` where there are
@@ -83,7 +85,8 @@ pub(crate) struct Live<'c>(Arc<Tree<'c>>);
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        self.0.live.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.live.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "each subrequest that has begun leaves once");
     }
 }
 
@@ -92,7 +95,8 @@ pub(crate) struct Asked<'c>(Arc<Tree<'c>>);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "each subrequest ends once");
     }
 }
 

@@ -48,6 +48,7 @@ impl<'c> Values<'c> {
         let kept = kept.get_or_insert_default();
         let variables = &mut kept.variables;
         let tree = kept.tree.get_or_insert_with(|| Tree::new(parts(), std::mem::take(variables)));
+        debug_assert!(kept.variables.is_empty(), "variables that are shared stand in the tree alone");
         Arc::clone(tree)
     }
 

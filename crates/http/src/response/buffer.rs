@@ -71,7 +71,9 @@ impl Buf {
     pub fn take(loop_index: usize, size: BufferSize) -> Self {
         let shelf_index = (loop_index % SHELVES) as u16;
         let data = shelf(shelf_index).0[size as usize].pop();
+        debug_assert!(data.as_ref().is_none_or(|data| data.is_empty()), "a shelf has empty buffers only");
         let data = data.unwrap_or_else(|| Vec::with_capacity(size.bytes()));
+        debug_assert!(data.capacity() >= size.bytes(), "a buffer has the room of its size");
         Self { data, from: 0, shelf: shelf_index }
     }
 
@@ -85,6 +87,7 @@ impl Buf {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
+        debug_assert!(self.from as usize <= self.data.len(), "no more was taken than there is");
         &self.data[self.from as usize..]
     }
 

@@ -68,6 +68,7 @@ impl OpenFile {
     /// Has a pool of its disk read what the loop cannot, and close it.
     #[must_use]
     pub fn with_pool(mut self, pool: Arc<Pool>) -> Self {
+        debug_assert!(self.reader.is_none(), "a file has one pool");
         (self.closer, self.reader) = (Some(Arc::clone(&pool)), Some(pool));
         self
     }
@@ -137,7 +138,7 @@ impl FilePart {
     /// The bytes from `range.start` up to `range.end`, which the file should have.
     #[must_use]
     pub fn new(file: Arc<OpenFile>, range: Range<u64>) -> Self {
-        debug_assert!(range.start <= range.end);
+        debug_assert!(range.start <= range.end, "a part does not end before it begins");
         Self { file, range }
     }
 
@@ -156,6 +157,7 @@ impl FilePart {
     /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
+        debug_assert!(self.range.start <= self.range.end, "a part does not end before it begins");
         self.range.end - self.range.start
     }
 
@@ -172,7 +174,7 @@ impl FilePart {
 
     /// Drops the first `count` bytes, all at most.
     pub(crate) fn advance(&mut self, count: u64) {
-        debug_assert!(count <= self.len());
+        debug_assert!(count <= self.len(), "no more is taken than the part has");
         self.range.start = self.range.end.min(self.range.start + count);
     }
 

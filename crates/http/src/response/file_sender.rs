@@ -200,6 +200,7 @@ impl FileSender {
         if self.uses_sendfile(part, sending) {
             self.means = Means::Sendfile;
             let count = self.sendfile_bytes(part, sending);
+            debug_assert!(0 < count && count <= part.len(), "what is sent lies within the part");
             let is_warm = part.file().opened().is_warm(part.start(), count, &mut self.learned);
             return Ok(if is_warm { Way::Sendfile(count as usize) } else { Way::Cold });
         }
@@ -218,6 +219,7 @@ impl FileSender {
         count: u64,
         buf: &mut Vec<u8>,
     ) -> Result<Way, FileFailure> {
+        debug_assert!(0 < count && count <= part.len(), "what is read lies within the part");
         match part.file().opened().read_now(buf, part.start(), count as usize) {
             Attempt::Cold => Ok(Way::Cold),
             Attempt::Done(Err(error)) => Err(FileFailure::Read(error)),
@@ -314,6 +316,8 @@ impl FileSender {
     }
 
     fn begin(&mut self, part: &FilePart, sending: &Sending) -> Result<Fetch, FileFailure> {
+        debug_assert!(matches!(self.fetch, Fetch::Nothing), "one thread at a time reads for a response");
+        debug_assert!(!part.is_empty(), "there is something to read");
         let pool = self.pool.as_ref().ok_or(FileFailure::NoThread)?;
         // The copy before has been sent, or there is another file.
         self.held = None;
@@ -343,6 +347,10 @@ impl FileSender {
             delay_ms: RETRY_MIN_MS / 2,
         });
         retry.delay_ms = (retry.delay_ms * 2).min(RETRY_MAX_MS);
+        debug_assert!(
+            (RETRY_MIN_MS..=RETRY_MAX_MS).contains(&retry.delay_ms),
+            "waits grow up to the longest"
+        );
         retry.timer.arm(now_ms + retry.delay_ms);
         now_ms.saturating_sub(retry.since_ms) < timeout_ms
     }
@@ -360,6 +368,7 @@ impl FileSender {
                 Err(FileFailure::Short { read: 0, of: part.len() })
             }
             files::Fetched::Data(data, held) => {
+                debug_assert!(data.len() as u64 <= part.len(), "no more is read than the part has");
                 self.held = Some(held);
                 Ok(Fetched::Data(data))
             }
@@ -393,6 +402,7 @@ impl FileSender {
         (self.fetch, self.retry, self.timeout) = (Fetch::Nothing, None, None);
         let data = data.map_err(FileFailure::Read)?;
         let (read, of) = (data.len() as u64, part.len().min(buffer_bytes(sending)));
+        debug_assert!(read <= of, "no more is read than was asked for");
         if read < of { Err(FileFailure::Short { read, of }) } else { Ok(Fetched::Data(data)) }
     }
 }
