@@ -257,6 +257,7 @@ impl Client {
             }
             let end = HEAD_BYTES + head.length as usize;
             let Some(payload) = input.get(HEAD_BYTES..end) else { return Ok(Event::Need) };
+            debug_assert_eq!(payload.len(), head.length as usize, "a frame is taken as a whole");
             *input = &input[end..];
             if let Some(event) = self.take(head, payload)? {
                 return Ok(event);
@@ -381,6 +382,7 @@ impl Client {
             return Err(Reason::LargeHead.into());
         }
         self.block.extend_from_slice(part);
+        debug_assert!(self.block.len() <= self.limits.head_bytes, "a block is so long at most");
         if block == Block::GoesOn {
             self.expected = Expected::Continuation(pending);
             return Ok(None);

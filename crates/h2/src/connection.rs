@@ -219,6 +219,7 @@ impl Connection {
         self.schedule.rest();
         self.streams.rest();
         self.decoder.rest();
+        debug_assert!(!self.is_in_block(), "a block belongs to a stream that begins");
         (self.block, self.scratch) = (Vec::new(), Vec::new());
         self.control.shrink_to_fit();
     }
@@ -275,6 +276,7 @@ impl Connection {
                 look_at_part(head, &input[HEAD_BYTES..])?;
                 return Ok(Event::Need);
             };
+            debug_assert_eq!(payload.len(), head.length as usize, "a frame is taken as a whole");
             *input = &input[end..];
             if let Some(event) = self.take(head, payload)? {
                 return Ok(event);
@@ -431,6 +433,7 @@ impl Connection {
             return Err(Reason::Unreadable(Unreadable::LargeHead).into());
         }
         self.block.extend_from_slice(part);
+        debug_assert!(pending.continuations <= CONTINUATIONS_MAX, "a block has so many parts at most");
         if block == Block::GoesOn {
             self.expected = Expected::Continuation(pending);
             return Ok(None);
@@ -462,6 +465,12 @@ impl Connection {
             self.meter.useful(self.block.len());
             self.streams.open(stream, self.first_window_bytes, self.limits.window_bytes, rest);
             self.schedule.open(stream);
+            debug_assert!(self.streams.len() <= limit, "no more streams are open than there may be");
+            debug_assert_eq!(
+                stream,
+                self.streams.last(),
+                "the head that is read next is that of the last stream"
+            );
             return Ok(Event::Head(stream, rest));
         };
         self.drop_block()?;
@@ -482,6 +491,7 @@ impl Connection {
         rest: Rest,
         (text, head): (&mut Vec<u8>, &mut RequestHead),
     ) -> Result<(Option<HeadFault>, usize), Failure> {
+        debug_assert!(!self.is_in_block(), "a block is read when it is complete");
         let block = std::mem::take(&mut self.block);
         let read = reader.read((&mut self.decoder, &block), rest, &self.limits.head, (text, head));
         let length = block.len();
@@ -570,6 +580,7 @@ impl Connection {
         let open = self.streams.find_mut(stream).expect("its window was taken");
         let rest = rest(head);
         open.input = rest;
+        assert!(padding <= length, "padding lies within its frame");
         let left = length - padding;
         self.passing = Some(Passing { stream, left, padding: padding.saturating_sub(1), rest });
         if left == 0 {
@@ -595,6 +606,7 @@ impl Connection {
             push::window_update(&mut self.control, 0, STREAM_MAX - left);
             self.receive_window = Window::new(STREAM_MAX);
         }
+        debug_assert!(self.receive_window.available() >= STREAM_MAX / 4, "bodies of all streams have room");
         let Some(open) = self.streams.find_mut(stream) else {
             self.meter.useless()?;
             return self.take_unknown("DATA", stream).map(Taken::Not);

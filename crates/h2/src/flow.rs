@@ -52,6 +52,7 @@ impl Window {
             return Err(OutOfWindow);
         }
         self.0 -= i64::from(bytes);
+        debug_assert!(self.0 >= 0, "what is sent leaves a window that is not negative");
         Ok(())
     }
 
@@ -61,6 +62,7 @@ impl Window {
             return Err(OutOfWindow);
         }
         self.0 = sum;
+        debug_assert!(self.0 >= -i64::from(STREAM_MAX), "settings shrink a window once by what it had");
         Ok(())
     }
 }

@@ -110,6 +110,7 @@ impl Client {
         lines.for_each(|line| push_field(&mut block, line.name, line.value));
         let body = if line.method == b"HEAD" { Body::Never } else { Body::Possible };
         self.streams.open(stream, (self.first_window_bytes, self.limits.window_bytes), (body, Rest::Open));
+        debug_assert!(self.streams.len() <= self.limits.streams as usize, "no more are open than may be");
         // The first stream may not be seen before the preface.
         self.take_control(out);
         self.push_block(out, stream, &block, rest);
@@ -129,6 +130,10 @@ impl Client {
     }
 
     fn push_block(&mut self, out: &mut Vec<u8>, stream: u32, block: &[u8], rest: Rest) {
+        debug_assert!(
+            self.streams.find(stream).is_some_and(|open| open.output == Rest::Open),
+            "nothing is said on stream {stream} behind its end"
+        );
         // A first byte of a block may stand in front of it.
         let prefix: &[u8] = if std::mem::take(&mut self.says_no_table) { &[NO_TABLE] } else { &[] };
         push::block(out, (stream, rest), (prefix, block), self.payload_max_bytes);
@@ -157,8 +162,9 @@ impl Client {
         out.extend_from_slice(bytes);
         let length = push::end_data(out, at, rest);
         let open = self.streams.find_mut(stream).expect("a stream that sends is open");
+        debug_assert!(open.output == Rest::Open, "nothing is said on stream {stream} behind its end");
         let taken = open.send_window.take(length).and_then(|()| self.send_window.take(length));
-        debug_assert!(taken.is_ok(), "so much may be sent");
+        assert!(taken.is_ok(), "so much may be sent on stream {stream}");
         self.meter.sent();
         self.note_output(stream, rest);
     }

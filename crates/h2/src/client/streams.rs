@@ -61,6 +61,7 @@ impl Stream {
             self.end()?;
             return Ok(Taken::Trailers);
         }
+        debug_assert!(self.phase == Phase::Head, "a response that is over has no head");
         if head.is_interim() {
             self.interim_heads += 1;
             if rest == Rest::Ended {

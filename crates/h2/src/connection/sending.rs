@@ -49,6 +49,10 @@ impl Connection {
     }
 
     fn push_block(&mut self, out: &mut Vec<u8>, stream: u32, block: &[u8], rest: Rest) {
+        debug_assert!(
+            self.streams.find(stream).is_some_and(|open| open.output == Rest::Open),
+            "nothing is said on stream {stream} behind its end"
+        );
         // A first byte of a block may stand in front of it.
         let prefix: &[u8] = if std::mem::take(&mut self.says_no_table) { &[NO_TABLE] } else { &[] };
         push::block(out, (stream, rest), (prefix, block), self.payload_max_bytes);
@@ -87,8 +91,9 @@ impl Connection {
     pub fn end_data(&mut self, out: &mut [u8], (stream, at): (u32, usize), rest: Rest) {
         let length = push::end_data(out, at, rest);
         let open = self.streams.find_mut(stream).expect("a stream that sends is open");
+        debug_assert!(open.output == Rest::Open, "nothing is said on stream {stream} behind its end");
         let taken = open.send_window.take(length).and_then(|()| self.send_window.take(length));
-        debug_assert!(taken.is_ok(), "so much may be sent");
+        assert!(taken.is_ok(), "so much may be sent on stream {stream}");
         self.meter.sent();
         self.note_output(stream, rest);
     }

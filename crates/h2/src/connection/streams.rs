@@ -108,16 +108,19 @@ impl Streams {
     pub(super) fn close(&mut self, id: u32) {
         let Some(at) = self.position(id) else { return };
         let Some(stream) = self.open.remove(at) else { return };
+        debug_assert!(self.open.iter().all(|open| open.id != id), "a stream is closed once");
         let ended = match stream.ended {
             Ended::Here if stream.input == Rest::Ended => Ended::ByClient,
             ended => ended,
         };
+        debug_assert!(id <= self.last, "a stream that is over had begun");
         if self.closed.len() < REMEMBERED {
             self.closed.push((id, ended));
         } else {
             self.closed[self.closed_at] = (id, ended);
             self.closed_at = (self.closed_at + 1) % REMEMBERED;
         }
+        debug_assert!(self.closed.len() <= REMEMBERED, "so many are remembered at most");
     }
 
     /// How a stream has ended, if that is remembered.

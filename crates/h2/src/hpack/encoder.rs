@@ -93,6 +93,7 @@ pub fn push_common_number(out: &mut Vec<u8>, name: CommonName, number: u64) {
     put_decimal(out, number);
     // It has 20 digits at most.
     out[length_at] = (out.len() - length_at - 1) as u8;
+    debug_assert!(out[length_at] <= 20, "a number of 64 bits has 20 digits at most");
 }
 
 /// A string, by the way that is shorter.
@@ -100,7 +101,9 @@ fn push_string(out: &mut Vec<u8>, text: &[u8]) {
     let encoded = huffman::encoded_len(text);
     if encoded < text.len() {
         integer::push(out, 0x80, 7, encoded);
+        let before = out.len();
         huffman::encode(text, out);
+        assert_eq!(out.len() - before, encoded, "the length that was written is that of the text");
     } else {
         integer::push(out, 0, 7, text.len());
         out.extend_from_slice(text);

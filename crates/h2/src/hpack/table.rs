@@ -51,6 +51,7 @@ impl Table {
         let index = self.entries.len().checked_sub(number + 1)?;
         let entry = self.entries[index];
         let start = entry.start as usize;
+        debug_assert!(start + entry.len() <= self.bytes.len(), "an entry lies within the buffer");
         Some(self.bytes[start..start + entry.len()].split_at(entry.name_len as usize))
     }
 
@@ -76,6 +77,8 @@ impl Table {
         self.bytes.extend_from_slice(value);
         self.entries.push_back(Entry { start, name_len: name.len() as u32, value_len: value.len() as u32 });
         self.size += size;
+        debug_assert!(self.size <= self.size_max, "older entries have left for a new one");
+        debug_assert!(self.bytes.len() <= 2 * self.size_max, "the buffer is twice as large as the table");
     }
 
     /// Keeps no more memory than the entries have.
@@ -89,9 +92,13 @@ impl Table {
         while self.size > size
             && let Some(oldest) = self.entries.pop_front()
         {
-            self.size -= oldest.len() + ENTRY_OVERHEAD_BYTES;
+            let gone = oldest.len() + ENTRY_OVERHEAD_BYTES;
+            assert!(gone <= self.size, "the table knows how large its entries are");
+            self.size -= gone;
         }
+        debug_assert!(self.size <= size, "entries leave until the rest fits");
         if self.entries.is_empty() {
+            debug_assert_eq!(self.size, 0, "an empty table counts nothing");
             self.bytes.clear();
         }
     }
@@ -100,6 +107,10 @@ impl Table {
         let gone = self.entries.front().map_or(self.bytes.len() as u32, |entry| entry.start);
         self.bytes.drain(..gone as usize);
         self.entries.iter_mut().for_each(|entry| entry.start -= gone);
+        debug_assert!(
+            self.entries.front().is_none_or(|oldest| oldest.start == 0),
+            "the oldest stands in front"
+        );
     }
 }
 
