@@ -51,6 +51,10 @@ impl Ages {
             found += *blocks;
             found >= wanted
         });
+        debug_assert!(
+            enough.is_none_or(|(at, _)| step(first_of(at)) == at),
+            "the first age of a step belongs to it"
+        );
         Some(enough.map_or(0, |(step, _)| first_of(step)))
     }
 }
@@ -61,6 +65,7 @@ fn step(idle_s: u64) -> usize {
     }
     let octave = idle_s.ilog2();
     let part = idle_s >> (octave - PARTS_BITS) & (PARTS - 1);
+    debug_assert!(octave >= EXACT_BITS, "smaller ages are exact");
     let step = EXACT_S + u64::from(octave - EXACT_BITS) * PARTS + part;
     (step as usize).min(STEPS - 1)
 }

@@ -168,6 +168,7 @@ impl<T: Clone> Leader<T> {
 
     /// So many bytes of the file may be read now; fewer than before change nothing.
     pub fn grown(&self, bytes: u64) {
+        debug_assert!(self.fill.end().is_none(), "nothing grows behind the end of a fill");
         if self.fill.written.fetch_max(bytes, Ordering::AcqRel) < bytes {
             self.fill.wake();
         }
@@ -303,7 +304,8 @@ impl<T: Clone> Follower<T> {
 impl<T> Drop for Follower<T> {
     fn drop(&mut self) {
         self.waiter.waker.swap(None);
-        self.fill.followers.fetch_sub(1, Ordering::Relaxed);
+        let before = self.fill.followers.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "each follower leaves once");
     }
 }
 

@@ -94,6 +94,8 @@ fn pack<const N: usize>(fields: [(u64, u32); N]) -> u64 {
     fields.iter().fold(0, |packed, &(field, bits)| {
         let placed = field.min(mask(bits)) << shift;
         shift += bits;
+        debug_assert!(shift <= u64::BITS, "all fields fit into a number");
+        debug_assert!(packed & placed == 0, "fields do not overlap");
         packed | placed
     })
 }
@@ -142,6 +144,7 @@ impl Object {
                 pack([(file.stored_s, SECONDS_BITS), (u64::from(file.stamp), STAMP_BITS)]),
             ],
         };
+        debug_assert!(rest <= mask(REST_BITS), "a key lacks so many bits of its digest");
         Entry { payload: payload(self.used_s, self.updated_by), values }
     }
 
@@ -259,6 +262,7 @@ impl<'z> Index<'z> {
         worker: u16,
         is_there: impl Fn(u16) -> bool,
     ) -> Result<Update, Contended> {
+        debug_assert!(worker != 0, "0 is no worker");
         let mut update = Update::Unknown;
         self.change(digest, |used_s, updated_by| {
             if updated_by != 0 && is_there(updated_by) {
@@ -287,6 +291,7 @@ impl<'z> Index<'z> {
         let (key, rest) = key(digest);
         let uses = self.get(digest).map_or(1, |object| object.uses);
         let object = Object { stored, uses, used_s: now_s, updated_by: 0 };
+        debug_assert_eq!(Object::of(object.entry(rest)).1, rest, "an object is found by its digest again");
         self.table.put(key, 0, object.entry(rest))
     }
 
@@ -335,6 +340,7 @@ fn key(digest: Digest) -> (KeyHash, u64) {
     let whole = u128::from_be_bytes(digest.0);
     let halves = [(whole >> 64) as u64, whole as u64];
     let rest = halves[0] & 0xff | (halves[1] & 0xff) << 8;
+    debug_assert!(rest <= mask(REST_BITS), "two bytes of the digest stand apart");
     (KeyHash::new(halves), rest)
 }
 

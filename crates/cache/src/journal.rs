@@ -54,6 +54,7 @@ impl Record {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.uses <= USES_MAX, "uses have ten bits");
         let File { disk, valid_s, blocks, body_start, stored_s, stamp, .. } = self.file;
         out.extend_from_slice(&self.digest.0);
         let first = valid_s & SECONDS | u64::from(self.uses) << 34 | u64::from(disk & 0xf) << 44;
@@ -106,6 +107,8 @@ impl SnapshotWriter {
     /// Adds a record; a block that is complete with it comes behind what `out` holds.
     pub fn add(&mut self, record: &Record, out: &mut Vec<u8>) {
         record.write(&mut self.block);
+        debug_assert!(self.block.len().is_multiple_of(RECORD_BYTES), "a block has whole records");
+        debug_assert!(self.block.len() <= BLOCK_RECORDS * RECORD_BYTES, "a block has so many at most");
         if self.block.len() == BLOCK_RECORDS * RECORD_BYTES {
             self.flush(out);
         }
@@ -170,6 +173,7 @@ pub fn push_change(change: &Change, out: &mut Vec<u8>) {
     out.extend_from_slice(&kind.to_le_bytes());
     let sum = crc32fast::hash(&out[begin..]);
     out.extend_from_slice(&sum.to_le_bytes());
+    assert_eq!(out.len() - begin, ENTRY_BYTES, "all entries are as long");
 }
 
 /// The entries of a journal in their order, without those that are not whole.

@@ -41,12 +41,14 @@ pub enum Soundness {
 /// Leaves room for the seal at the end of a head as it came from the server, before the empty line that
 /// ends it.
 pub fn reserve(head: &mut Vec<u8>) {
+    let before = head.len();
     let empty_line = if head.ends_with(b"\r\n") { 2 } else { 1 };
     let end: Vec<u8> = head.split_off(head.len().saturating_sub(empty_line));
     head.extend_from_slice(BEGIN);
     head.resize(head.len() + LINE_BYTES - BEGIN.len() - 2, b' ');
     head.extend_from_slice(b"\r\n");
     head.extend_from_slice(&end);
+    assert_eq!(head.len(), before + LINE_BYTES, "the seal has exactly its room");
 }
 
 /// The seal for a file whose body is complete: what to write, and where in the file. `beginning` is
@@ -56,6 +58,7 @@ pub fn close(beginning: &[u8], body_crc: u32, body_bytes: u64) -> Option<(Vec<u8
     let line = line_of(beginning)?;
     let head_crc = crc32fast::hash(&beginning[HEADER_BYTES..line.start]);
     let text = format!("{head_crc:08x} {body_crc:08x} {body_bytes:016x}");
+    assert_eq!(text.len(), LINE_BYTES - BEGIN.len() - 2, "the seal fits into its line");
     Some((text.into_bytes(), line.start + BEGIN.len()))
 }
 

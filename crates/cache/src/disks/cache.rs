@@ -146,6 +146,10 @@ impl Cache {
                 placement::order(digest, &drawn).into_iter().find(is_in)
             }
         };
+        debug_assert!(
+            first.is_none_or(|number| number < self.kept.disks.len()),
+            "an object is put on a disk"
+        );
         first.and_then(|number| u8::try_from(number).ok())
     }
 

@@ -167,6 +167,7 @@ impl Copies {
         if found.data.len() as u64 != found.identity.length {
             found.opened = Some(Handle::Kept(Arc::clone(&opened)));
         }
+        assert!(found.body_start <= found.data.len(), "a copy has all up to the body");
         let copied = Arc::new(Copied {
             owner,
             key: Arc::clone(key),
@@ -189,7 +190,8 @@ impl Copies {
         self.bytes.fetch_add(copied.bytes(), Ordering::Relaxed);
         let place = self.place_of(owner, digest).unwrap_or_else(|| self.choose_place(digest));
         if let Some(old) = self.places[place].swap(Some(copied)) {
-            self.bytes.fetch_sub(old.bytes(), Ordering::Relaxed);
+            let before = self.bytes.fetch_sub(old.bytes(), Ordering::Relaxed);
+            debug_assert!(old.bytes() <= before, "a copy is counted until it is let go of");
             UNCOPIED.increment();
         }
     }
@@ -224,6 +226,7 @@ impl Copies {
 
     fn set(&self, digest: Digest) -> std::ops::Range<usize> {
         let first = number_of(digest) as usize % (self.places.len() / WAYS) * WAYS;
+        debug_assert!(first + WAYS <= self.places.len(), "a set lies within the table");
         first..first + WAYS
     }
 
@@ -265,7 +268,8 @@ impl Copies {
     fn let_go(&self, place: usize, copied: &Arc<Copied>) {
         let there = self.places[place].compare_and_swap(copied, None);
         if there.as_ref().is_some_and(|there| Arc::ptr_eq(there, copied)) {
-            self.bytes.fetch_sub(copied.bytes(), Ordering::Relaxed);
+            let before = self.bytes.fetch_sub(copied.bytes(), Ordering::Relaxed);
+            debug_assert!(copied.bytes() <= before, "a copy is counted until it is let go of");
             UNCOPIED.increment();
         }
     }

@@ -233,7 +233,8 @@ impl Disk {
     }
 
     pub(crate) fn end_check(&self) {
-        self.health.is_checking.store(false, Ordering::Release);
+        let was_checking = self.health.is_checking.swap(false, Ordering::AcqRel);
+        debug_assert!(was_checking, "a check ends once");
     }
 
     /// Has the job done, in this pool or the disk's own; `finish` makes the result of what became of it.
@@ -368,6 +369,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.health.in_flight.fetch_sub(1, Ordering::AcqRel);
+        let before = self.0.health.in_flight.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "each job ends once");
     }
 }

@@ -111,6 +111,10 @@ impl Found {
     /// The length of the body, bytes.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
+        debug_assert!(
+            self.body_start() <= self.identity.length,
+            "a file is no shorter than what stands before its body"
+        );
         self.identity.length - self.body_start()
     }
 

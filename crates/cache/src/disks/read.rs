@@ -148,7 +148,9 @@ impl Cache {
         if is_broken {
             return Err(Miss::Broken { path });
         }
-        let head = Bytes::from(seal::without(beginning, StoredHeader::head_start(&wanted.key)));
+        let head_start = StoredHeader::head_start(&wanted.key);
+        assert!(head_start <= body_start && body_start <= data.len(), "the head stands in what was read");
+        let head = Bytes::from(seal::without(beginning, head_start));
         let (path, opened) = (path.into(), Some(Handle::Own(opened)));
         Ok(Found { identity, path, opened, data, head, body_start, soundness, made: None })
     }

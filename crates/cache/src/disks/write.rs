@@ -191,6 +191,7 @@ impl Cache {
         let (is, becomes) =
             (StoredHeader::read(&present, key, usize::MAX), StoredHeader::read(written, key, usize::MAX));
         let (Ok(is), Ok(becomes)) = (is, becomes) else { return Ok(Refreshed::Changed) };
+        assert!(written.len() >= HEADER_BYTES, "the header is written as a whole");
         if (is.last_modified, is.body_start) != (becomes.last_modified, becomes.body_start) {
             return Ok(Refreshed::Changed);
         }
@@ -216,7 +217,7 @@ fn beginning_of(what: &NewFile<'_>) -> Option<Vec<u8>> {
     let header = StoredHeader { body_start: body_start as u16, ..what.header };
     header.write(what.key, &mut beginning);
     beginning.extend_from_slice(&head);
-    debug_assert_eq!(beginning.len(), body_start);
+    assert_eq!(beginning.len(), body_start, "the header says where the body begins");
     Some(beginning)
 }
 
@@ -307,6 +308,7 @@ impl Filling {
             Part::Last => seal::close(&self.beginning, self.body_crc.clone().finalize(), body_bytes),
         };
         if let Some((text, at)) = &seal {
+            assert!(at + text.len() <= self.beginning.len(), "the seal lies before the body");
             self.beginning[*at..at + text.len()].copy_from_slice(text);
         }
         let is_new = self.make(blocking, root)?;
@@ -322,6 +324,7 @@ impl Filling {
             (Part::Last, Some(growing)) => growing.recent.clear(),
             (_, None) => {}
         }
+        assert!(self.written <= start + body_bytes, "a file only grows");
         self.written = start + body_bytes;
         Ok(())
     }
@@ -353,6 +356,7 @@ impl Filling {
     }
 
     fn publish(&mut self, blocking: &Blocking, root: &Root) -> Result<(), DiskError> {
+        assert!(self.published.is_none(), "a file gets its name once");
         self.rename(blocking, root)?;
         let now = stat::of(self.file().as_fd()).map_err(|error| self.failed("fstat()", error))?;
         let (digest, disk) = (self.digest, self.number);
@@ -361,6 +365,7 @@ impl Filling {
         stamp::learn(blocking);
         self.cache.publish(digest, file_of(&identity, &header, &now, stamp::of(&now)));
         STORED.increment();
+        debug_assert_eq!(identity.length, self.written, "the file is as long as what was written");
         self.published = Some(identity);
         Ok(())
     }
