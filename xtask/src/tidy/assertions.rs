@@ -1,5 +1,5 @@
-//! How many invariants the code states: `assert!`, `assert_eq!`, `assert_ne!` and their `debug_` forms for each
-//! thousand lines of production code. Tests and models do not count, neither as lines nor as assertions.
+//! How many invariants the code states: `assert!`, `assert_eq!`, `assert_ne!` and their `debug_` forms for
+//! each thousand lines of production code. Tests and models do not count, neither as lines nor as assertions.
 //! The crates that carry state have a floor, which may only rise.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
         let Some(density) = found.get(name) else { continue };
         if density.per_thousand_lines() < floor {
             let text = format!(
-                "{} assertions in {} lines of code; at least {floor} for each thousand: which invariants hold here?",
+                "{} assertions in {} lines of code; at least {floor} for each thousand",
                 density.assertions, density.lines
             );
             out.push(Finding::new(&format!("crates/{name}"), 1, &text));
