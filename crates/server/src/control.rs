@@ -211,6 +211,7 @@ impl Report {
 
 impl Handover {
     fn put<'a>(&'a self, frame: &mut Frame<'a>) {
+        debug_assert!(self.number > 0, "configurations are counted from 1 on");
         frame.number(self.number);
         frame.number(self.group as u64);
         frame.path(&self.options.prefix);
@@ -230,6 +231,11 @@ impl Handover {
         frame.list(&self.sockets, |frame, socket| {
             frame.bytes(socket.address.as_bytes());
             frame.number(socket.serial);
+            debug_assert!(!socket.fds.is_empty(), "an address has a socket");
+            debug_assert!(
+                socket.kind == SocketKind::PerLoop || socket.fds.len() == 1,
+                "loops that share have one socket"
+            );
             frame.tag(u8::from(socket.kind == SocketKind::PerLoop));
             frame.list(&socket.fds, Frame::fd);
         });
@@ -350,6 +356,7 @@ impl<'a> Frame<'a> {
     fn fd(&mut self, fd: &'a OwnedFd) {
         self.bytes.push(0);
         self.fds.push(fd.as_fd());
+        debug_assert!(self.fds.len() <= self.bytes.len() - HEAD_BYTES, "each descriptor has a byte");
     }
 
     fn list<T>(&mut self, list: &'a [T], put: impl Fn(&mut Self, &'a T)) {
@@ -358,6 +365,8 @@ impl<'a> Frame<'a> {
     }
 
     fn send(mut self, to: BorrowedFd<'_>) -> io::Result<()> {
+        assert!(self.bytes.len() > HEAD_BYTES, "a frame has a content");
+        assert!(self.fds.len() <= self.bytes.len() - HEAD_BYTES, "each descriptor has a byte in the content");
         let length = |n: usize| u32::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
         let content = length(self.bytes.len() - HEAD_BYTES)?;
         self.bytes[..4].copy_from_slice(&content.to_le_bytes());
@@ -367,6 +376,7 @@ impl<'a> Frame<'a> {
         let mut groups = self.fds.chunks(FDS_PER_MESSAGE_MAX).peekable();
         while let Some(group) = groups.next() {
             let (now, later) = rest.split_at(if groups.peek().is_some() { 1 } else { rest.len() });
+            debug_assert!(!now.is_empty(), "descriptors ride on bytes");
             channel::send(to, now, group)?;
             rest = later;
         }
@@ -467,7 +477,10 @@ impl Inbox {
         let behind = self.bytes.split_off(HEAD_BYTES + length);
         let mut bytes = Bytes::from(std::mem::replace(&mut self.bytes, behind));
         bytes.advance(HEAD_BYTES);
+        debug_assert_eq!(bytes.len(), length, "a frame is read as a whole");
+        let before = self.fds.len();
         let fds: Vec<OwnedFd> = self.fds.drain(..fds).collect();
+        debug_assert_eq!(self.fds.len() + fds.len(), before, "each descriptor belongs to one frame");
         let content = Content { bytes, fds: fds.into_iter() };
         read(content).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }

@@ -278,6 +278,10 @@ impl AcceptTally {
         Arc::new(Self { address: address.to_owned(), loops })
     }
 
+    /// Whether loop `index` is one of those that are counted.
+    pub(crate) fn has_loop(&self, index: usize) -> bool {
+        index < self.loops.len()
+    }
     /// Counts a connection that loop `index` has accepted.
     pub(crate) fn count(&self, index: usize) {
         self.loops[index].0.fetch_add(1, Ordering::Relaxed);
@@ -363,6 +367,7 @@ static STATUS: LazyLock<Arc<Status>> = LazyLock::new(|| {
         families.push(metric.family());
         metrics.push(Shown::Plain(*metric));
     }
+    assert_eq!(families.len(), metrics.len(), "each family has what reads it");
     Arc::new(Status { running: ArcSwap::default(), families, metrics })
 });
 
@@ -382,6 +387,7 @@ impl Source for Status {
     }
 
     fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
+        debug_assert!(at < self.metrics.len(), "what is asked for is one of the families");
         let running = self.running.load();
         let (count, put_part): (usize, &dyn Fn(&mut Put<'_>)) = match &self.metrics[at] {
             Shown::Plain(Metric::Counter(counter)) => (1, &|put| put(&[], Value::Number(counter.value()))),

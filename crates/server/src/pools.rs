@@ -50,6 +50,14 @@ impl Pools {
         if wanted.iter().all(|config| config.name != DEFAULT) {
             wanted.push(PoolConfig { loops, ..PoolConfig::new(DEFAULT) });
         }
+        debug_assert!(
+            wanted.iter().all(|one| wanted.iter().filter(|other| other.name == one.name).count() == 1),
+            "a name stands for one pool"
+        );
+        debug_assert!(
+            wanted.iter().any(|config| config.name == DEFAULT),
+            "there is one for all that name none"
+        );
         let same = |config: &PoolConfig| old.0.iter().find(|pool| pool.config() == config).cloned();
         let pool = |config| same(&config).unwrap_or_else(|| Arc::new(Pool::new(config, Arc::clone(sink))));
         Self(wanted.into_iter().map(pool).collect())

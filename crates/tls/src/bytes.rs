@@ -18,6 +18,7 @@ impl<'a> Bytes<'a> {
     }
 
     pub(crate) fn len(&self) -> usize {
+        debug_assert!(self.at <= self.end && self.end <= self.all.len(), "a part lies within the whole");
         self.end - self.at
     }
 
@@ -41,6 +42,7 @@ impl<'a> Bytes<'a> {
         }
         let taken = Self { end: self.at + count, ..*self };
         self.at = taken.end;
+        debug_assert_eq!(taken.len(), count, "what is taken is as long as was asked for");
         Some(taken)
     }
 

@@ -89,6 +89,8 @@ impl SessionCache {
     /// If it is larger than an eighth of the cache, or too many others change it at the same time.
     pub fn keep(&self, kept: &Kept, timeout_s: u32, now_s: u64) -> Result<(), Unkept> {
         let store = self.zone.store().ok_or(Unkept::Contended)?;
+        debug_assert!(!kept.key.is_empty(), "a session is kept under a key");
+        debug_assert_ne!(&kept.key[..], TICKET_KEYS, "sessions have longer names");
         let expires_s = (now_s + u64::from(timeout_s)).min(PAYLOAD_MAX - 1);
         store.put(self.zone.hash(&kept.key), now_s + 1, expires_s, &kept.content).map(|_: Updated| ())
     }
@@ -206,6 +208,8 @@ impl KeyRecord {
         }
         let is_longer = self.current.needed_until_s < needed_until_s;
         self.current.needed_until_s = self.current.needed_until_s.max(needed_until_s);
+        debug_assert!(self.next.needed_until_s == 0, "the next key has encrypted nothing");
+        assert!(self.next.secret != self.current.secret, "a key that encrypts is not drawn twice");
         (self, is_over || is_longer)
     }
 
@@ -227,10 +231,12 @@ impl KeyRecord {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
+        let before = out.len();
         for key in [&self.current, &self.previous, &self.next] {
             out.extend_from_slice(&key.needed_until_s.to_le_bytes());
             out.extend_from_slice(&key.secret);
         }
+        assert_eq!(out.len() - before, 3 * DATED_LENGTH, "a record is as long as it is read");
     }
 }
 

@@ -595,6 +595,7 @@ unsafe extern "C" fn seal_ticket(
         shared(ssl).and_then(|shared| shared.ciphers.load().first()?.seal(&content, ticket))
     };
     // SAFETY: the result is the library's.
+    debug_assert!(sealed.is_none_or(|length| length > 0), "a ticket is not empty");
     sealed.map_or(0, |length| unsafe {
         *out_length = length;
         1
@@ -623,6 +624,7 @@ unsafe extern "C" fn open_ticket(
         })
     };
     // SAFETY: the result is the library's.
+    assert!(opened.is_none_or(|length| length <= out_max), "the library has that much room");
     opened.map_or(ffi::ssl_ticket_aead_result_t_ssl_ticket_aead_ignore_ticket, |length| unsafe {
         *out_length = length;
         ffi::ssl_ticket_aead_result_t_ssl_ticket_aead_success
@@ -652,6 +654,7 @@ unsafe extern "C" fn seal_handle(
     unsafe {
         let Some(lookups) = lookups(ssl) else { return 0 };
         lookups.fresh.push(Kept { key: key.to_vec(), content: shown(content, content_length).to_vec() });
+        assert!(KEPT_KEY_LENGTH <= length && length <= out_max, "the library has that much room");
         ptr::write_bytes(out, 0, length);
         ptr::copy_nonoverlapping(key.as_ptr(), out, KEPT_KEY_LENGTH);
         *out_length = length;
@@ -673,6 +676,7 @@ unsafe extern "C" fn open_handle(
         let kept = lookups(ssl).and_then(|lookups| lookups.kept.take());
         match kept.filter(|kept| Some(kept.key.as_slice()) == key && kept.content.len() <= out_max) {
             Some(kept) => {
+                assert!(kept.content.len() <= out_max, "the library has that much room");
                 ptr::copy_nonoverlapping(kept.content.as_ptr(), out, kept.content.len());
                 *out_length = kept.content.len();
                 ffi::ssl_ticket_aead_result_t_ssl_ticket_aead_success

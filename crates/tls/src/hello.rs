@@ -151,6 +151,7 @@ impl From<Bytes<'_>> for Span {
 
 impl Span {
     fn range(self) -> Range<usize> {
+        debug_assert!(self.start <= self.end, "a part does not end before it begins");
         usize::from(self.start)..usize::from(self.end)
     }
 }
@@ -228,11 +229,21 @@ impl Hello {
             let extensions = rest.prefixed_u16().filter(|_| rest.is_empty());
             hello.read_extensions(extensions.ok_or(HelloError::Malformed)?)?;
         }
+        debug_assert!(
+            hello.spans().all(|span| span.range().end <= hello.body.len()),
+            "parts lie within the message"
+        );
         // A list of versions makes the field mean nothing.
         let is_ancient = hello.versions.is_none() && hello.versions().next().is_none();
         if is_ancient { Err(HelloError::Version) } else { Ok(hello) }
     }
 
+    /// All parts that are referred to.
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let lists = [self.server_name, self.protocols, self.versions, self.groups, self.signatures];
+        let others = [self.key_shares, self.ticket, self.identity, self.compressions];
+        [self.session_id, self.suites].into_iter().chain(lists.into_iter().chain(others).flatten())
+    }
     fn read_extensions(&mut self, mut rest: Bytes<'_>) -> Result<(), HelloError> {
         let mut seen = Vec::new();
         while !rest.is_empty() {

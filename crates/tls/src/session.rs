@@ -242,6 +242,7 @@ impl TlsSession {
     ) -> Outcome {
         sys::clear_reasons();
         let before = input.len();
+        let made = output.len();
         // SAFETY: only the library's calls in `call` look at what is lent, and it is taken back behind them.
         let (result, error, left) = unsafe {
             self.lent.as_ptr().write(Lent { input: input.as_ptr(), left: before, output });
@@ -251,7 +252,9 @@ impl TlsSession {
             self.lent.as_ptr().write(Lent { input: ptr::null(), left: 0, output: ptr::null_mut() });
             (result, error, left)
         };
+        assert!(left <= before, "the library takes from the front of what it is lent");
         *input = &input[before - left..];
+        debug_assert!(output.len() >= made, "what is to be sent is appended");
         match error {
             ffi::SSL_ERROR_NONE => Outcome::Done(usize::try_from(result).unwrap_or_default()),
             ffi::SSL_ERROR_WANT_READ => Outcome::Need,
@@ -324,7 +327,10 @@ impl TlsSession {
             // SAFETY: `rest` has that many bytes.
             match self.lend(&mut &[][..], output, |ssl| unsafe { ffi::SSL_write(ssl, start.cast(), length) })
             {
-                Outcome::Done(written) if written > 0 => rest = &rest[written.min(rest.len())..],
+                Outcome::Done(written) if written > 0 => {
+                    assert!(written <= rest.len(), "the library writes no more than it is given");
+                    rest = &rest[written..];
+                }
                 Outcome::Failed(failure) => return Err(failure),
                 // The output takes everything, so only a handshake that is not over can be in the way.
                 _ => return Err(Failure { reasons: Vec::new() }),
@@ -381,15 +387,24 @@ impl Session for TlsSession {
             }
             let start: *mut c_void = room.as_mut_ptr().cast();
             let length = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+            debug_assert!(
+                self.fruitless < FRUITLESS_MAX_BYTES,
+                "a session that has refused its peer is over"
+            );
             let offered = input.len().min(FRUITLESS_MAX_BYTES - self.fruitless);
             let mut part = &input[..offered];
             // SAFETY: there is room for that many bytes, and the library writes only.
             let outcome = self.lend(&mut part, output, |ssl| unsafe { ffi::SSL_read(ssl, start, length) });
+            assert!(part.len() <= offered, "the library takes from the front of what it is lent");
             let used = offered - part.len();
             *input = &input[used..];
             match outcome {
                 Outcome::Done(count) => {
                     self.fruitless = 0;
+                    assert!(
+                        count <= plain.capacity() - plain.len(),
+                        "the library writes into the room that there is"
+                    );
                     // SAFETY: that many bytes behind the old end were written.
                     unsafe { plain.set_len(plain.len() + count) };
                     // SAFETY: the session is alive.
@@ -399,6 +414,7 @@ impl Session for TlsSession {
                 }
                 Outcome::Need => {
                     self.fruitless += used;
+                    debug_assert!(self.fruitless <= FRUITLESS_MAX_BYTES, "no more was offered");
                     if self.fruitless >= FRUITLESS_MAX_BYTES {
                         return Opened::Failed(self.refuse_updates(output));
                     }
@@ -419,10 +435,15 @@ impl Session for TlsSession {
             unsafe { ffi::SSL_set_max_send_fragment(self.ssl.as_ptr(), record) };
             self.record = record;
         }
+        debug_assert!(
+            (RECORD_MIN..=RECORD_MAX).contains(&self.record),
+            "records are as long as the library makes"
+        );
         let mut together = Vec::new();
         for (number, part) in parts.iter().enumerate() {
             let mut rest: &[u8] = part;
             if !together.is_empty() {
+                debug_assert!(together.len() < record, "a whole record has left");
                 let count = rest.len().min(record - together.len());
                 together.extend_from_slice(&rest[..count]);
                 rest = &rest[count..];
@@ -439,6 +460,7 @@ impl Session for TlsSession {
                 self.write(&rest[..whole], output)?;
             }
             together.extend_from_slice(&rest[whole..]);
+            debug_assert!(together.len() < record, "what waits for the next part is less than a record");
         }
         self.write(&together, output)
     }
@@ -587,6 +609,7 @@ unsafe extern "C" fn read_lent(bio: *mut ffi::BIO, to: *mut c_char, room: c_int)
     unsafe {
         ffi::BIO_clear_retry_flags(bio);
         let lent: *mut Lent = ffi::BIO_get_data(bio).cast();
+        debug_assert!(!lent.is_null(), "the library reads while buffers are lent");
         let count = (*lent).left.min(usize::try_from(room).unwrap_or_default());
         if count == 0 {
             ffi::BIO_set_retry_read(bio);

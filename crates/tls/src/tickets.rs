@@ -79,7 +79,9 @@ impl KeyRing {
     #[must_use]
     pub fn rotated(&self, first: TicketKey) -> Self {
         let old = self.keys.iter().take(OLD_KEYS_MAX).cloned();
-        Self { keys: std::iter::once(first).chain(old).collect() }
+        let keys: Vec<_> = std::iter::once(first).chain(old).collect();
+        debug_assert!(keys.len() <= 1 + OLD_KEYS_MAX, "so many keys open tickets at most");
+        Self { keys }
     }
 
     /// The one that encrypts first.

@@ -142,6 +142,7 @@ impl Aside {
                 self.rewind();
                 if room == Room::Some && !self.received.is_empty() {
                     // The client has caught up: what is in memory need not see the file.
+                    debug_assert!(written.is_ready(), "nothing is overtaken that is being written");
                     let data = std::mem::take(&mut self.received);
                     let _ = exchange.output.write(exchange.request, Chunk::Owned(data), Mark::More);
                     return Ok(Progress::Moved);
@@ -157,12 +158,15 @@ impl Aside {
     /// Nothing in the file is needed any more.
     fn rewind(&mut self) {
         if let Holder::Idle(spool) = &mut self.holder {
+            debug_assert_eq!(self.written, self.taken, "everything in the file was taken");
+            debug_assert!(self.reading.is_none(), "nothing of the file is being read");
             spool.rewind();
             (self.written, self.taken) = (0, 0);
         }
     }
 
     fn begin_write(&mut self) {
+        debug_assert!(!self.received.is_empty() || self.write_bytes == 0, "a write has something to write");
         self.holder = match std::mem::replace(&mut self.holder, Holder::Nobody) {
             Holder::Idle(spool) => {
                 let data = std::mem::take(&mut self.received);
@@ -183,6 +187,7 @@ impl Aside {
         match outcome {
             Ok(spool) => {
                 self.note_file(request, &spool);
+                debug_assert!(self.file.is_some(), "what was written is in a file");
                 self.holder = Holder::Idle(spool);
                 self.written += bytes;
                 Ok(Poll::Ready(()))
@@ -219,6 +224,7 @@ impl Aside {
             Some(work) => work,
             None => {
                 let Some(file) = self.file.clone() else { return Err(Lost) };
+                debug_assert!(self.taken < self.written, "there is something to take");
                 let (at, count) = (self.taken, (self.written - self.taken).min(READ_BYTES) as usize);
                 let read = async move { file.read(at, count).await };
                 self.reading.insert(Box::pin(read))
@@ -240,6 +246,7 @@ impl Aside {
             return Err(fail(&io::ErrorKind::UnexpectedEof.into()));
         }
         self.taken += data.len() as u64;
+        assert!(self.taken <= self.written, "no more is taken than was written");
         let _ = exchange.output.write(exchange.request, Chunk::Owned(data), Mark::More);
         Ok(Progress::Moved)
     }

@@ -38,6 +38,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         if by_code.balancing.calls == 0 {
             by_code.is_secure = self.tls.is_some();
         }
+        debug_assert!(self.lease.is_none() && self.outbound.is_none(), "nothing of the attempt has begun");
         let balancing = &mut by_code.balancing;
         balancing.calls += 1;
         balancing.tries = tries;
@@ -83,6 +84,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The server that was chosen is asked.
     pub(super) fn ask_chosen(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(self.outbound.is_none(), "nothing of the attempt has begun");
         let chosen = self.by_code.as_ref().and_then(|by_code| by_code.balancing.peer.clone());
         let Some(BalancedPeer { remote, .. }) = chosen else {
             if self.asked.choice.is_empty() {
@@ -91,7 +93,8 @@ impl<'c, P: Protocol> Session<'c, P> {
                 return Flow::End(Step::Respond(Answer::Status(500)));
             }
             // The place of this attempt is taken already.
-            Attempts::of_mut(exchange.request).list.pop();
+            let placed = Attempts::of_mut(exchange.request).list.pop();
+            debug_assert!(placed.is_some(), "the attempt has its place");
             return self.select_by_rule(exchange);
         };
         let name = self.asked.choice.name().as_bytes().to_vec();

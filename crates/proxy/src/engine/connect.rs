@@ -44,6 +44,8 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The group's rule says which server is next.
     pub(super) fn select_by_rule(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(self.lease.is_none(), "the server before was let go of");
+        debug_assert!(!exchange.output.head_sent(), "behind a head no other server is asked");
         exchange.request.set_action(CONNECTING);
         let now_ms = self.home.now_ms();
         self.attempt_ms = now_ms;
@@ -90,6 +92,8 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The attempt with this server begins.
     pub(super) fn ask_server(&mut self, exchange: &mut Exchange<'_, 'c>, lease: Lease) -> Flow {
         let peer = lease.peer().clone();
+        debug_assert!(self.lease.is_none(), "the server before was let go of");
+        debug_assert!(self.outbound.is_none(), "the connection before was let go of");
         self.lease = Some(lease);
         self.begin_attempt();
         self.local = self.local_address(exchange);
@@ -114,6 +118,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.scope = scope ^ self.tls.as_ref().map_or(0, |tls| tls.tag());
         let identity = Identity { remote, local: self.local, scope: self.scope };
         let Some(connection) = pool.take(self.home, identity, self.repeat(exchange)) else { return false };
+        debug_assert!(self.outbound.is_none(), "one connection at a time");
         self.outbound = Some(connection);
         self.connection = Connection::Reused;
         self.note_connected(exchange);
@@ -159,6 +164,8 @@ impl<'c, P: Protocol> Session<'c, P> {
         let attempt = self.attempt(exchange);
         (attempt.connect_ms, attempt.wait_ms) = (Some(elapsed_ms), Some(elapsed_ms));
         attempt.connection = connection;
+        debug_assert!(self.outbound.is_some(), "there is a connection");
+        debug_assert!(self.lease.is_some(), "it leads to the server that was chosen");
         self.stage = Stage::Asking;
     }
 
@@ -197,6 +204,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             exchange.request.log(Level::Alert, format_args!("no connections can be made"));
             return Flow::End(Step::Respond(Answer::Status(500)));
         };
+        debug_assert!(self.outbound.is_none(), "one connection at a time");
+        debug_assert_eq!(self.sending.sent_bytes, 0, "nothing of this attempt is sent");
         let options = self.options();
         let log = RequestLog(exchange.request);
         self.stage = Stage::Connecting(connector.connect(self.home, remote, &options, &log));

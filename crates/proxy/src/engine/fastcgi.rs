@@ -197,6 +197,7 @@ impl Protocol for FastCgi {
                 }
             };
             let behind = at + step.consumed;
+            assert!(kept <= at && behind <= input.len(), "records lie one behind the other in what has come");
             match step.event {
                 Event::Incomplete => break,
                 Event::Stdout(range) => {
@@ -218,6 +219,7 @@ impl Protocol for FastCgi {
             }
             at = behind;
         }
+        debug_assert!(from <= kept && kept <= input.len(), "output is a part of what has come");
         input.truncate(kept);
     }
 
@@ -254,6 +256,7 @@ impl Protocol for FastCgi {
     }
 
     fn begin_body(&mut self, wanted: Wanted, _: TrailerUse) {
+        debug_assert!(!self.is_done, "a body that begins is not over");
         self.wanted = wanted;
         self.rest = match (self.status(), wanted) {
             (204 | 304, _) => Some(0),
@@ -273,6 +276,7 @@ impl Protocol for FastCgi {
         }
         let Some(rest) = &mut self.rest else { return Ok(data(input.len())) };
         let len = usize::try_from(*rest).unwrap_or(usize::MAX).min(input.len());
+        debug_assert!(len as u64 <= *rest, "no more is passed on than was announced");
         *rest -= len as u64;
         if len == 0 {
             (self.end, self.is_done) = (End::Excess, true);

@@ -111,6 +111,7 @@ impl Object {
             if self.received.is_empty() {
                 self.held_since_ms = self.home.now_ms();
             }
+            debug_assert!(self.progress == Progress::UnderWay, "nothing follows all of it");
             self.received_bytes += data.len();
             self.received.push(data);
         }
@@ -118,6 +119,7 @@ impl Object {
 
     /// All of it has come: it gets its place once everything is written.
     pub(super) fn finish(&mut self) {
+        debug_assert!(self.progress == Progress::UnderWay, "all of it comes once");
         self.progress = Progress::Received;
         if let Some(led) = &self.lead {
             led.leader().note_received();
@@ -212,6 +214,12 @@ impl Object {
     fn go_on(&mut self) {
         let Stage::Open(filling) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         self.held.disarm();
+        debug_assert_eq!(
+            self.received_bytes,
+            self.received.iter().map(Bytes::len).sum::<usize>(),
+            "what waits to be written is counted"
+        );
+        debug_assert!(self.patience.is_none(), "a job that has ended is not waited for");
         self.received_bytes = 0;
         let part = match self.progress {
             Progress::UnderWay => Part::Some,
@@ -222,6 +230,10 @@ impl Object {
 
     /// Tells others how far it is.
     fn note_written(&mut self, filling: &Filling) {
+        debug_assert!(
+            self.growing.is_some() || filling.growing().is_some() || filling.written() == 0,
+            "what is written can be read"
+        );
         if self.growing.is_none() {
             self.growing = filling.growing().cloned();
             self.decide();
@@ -236,6 +248,8 @@ impl Object {
         if let Some(update) = self.update.take() {
             update.end_published();
         }
+        debug_assert!(self.progress == Progress::Received, "a file gets its place when all of it has come");
+        debug_assert!(self.received.is_empty(), "everything is written");
         if let Some(led) = self.lead.take() {
             led.finish(End::Complete);
         }

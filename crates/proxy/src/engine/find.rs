@@ -177,6 +177,7 @@ impl<'a, 'c> Finding<'a, 'c> {
                 self.tell(Level::Crit, &found.path, &"has incorrect vary hash");
                 return self.enter(cached).await;
             }
+            debug_assert_ne!(cached.digest, other, "another variant has another file");
             cached.digest = other;
             return Look::Again(cached);
         }
@@ -204,6 +205,8 @@ impl<'a, 'c> Finding<'a, 'c> {
         if status != CacheStatus::Expired {
             return Look::Settled(Lookup::Found(status, Box::new(found), cached));
         }
+        debug_assert!(cached.stale.is_none(), "one object is looked at");
+        debug_assert!(cached.lead.is_none(), "nobody follows a request that still looks");
         cached.stale = Some(Box::new(Stale { found, on_error }));
         cached.status = status;
         if let Entered::Leads(led) = cached.cache.fills().enter(cached.digest) {
@@ -214,6 +217,7 @@ impl<'a, 'c> Finding<'a, 'c> {
 
     /// Fetches the object, or waits for the request that does.
     async fn enter(&mut self, mut cached: Box<Cached>) -> Look {
+        debug_assert!(cached.lead.is_none(), "a request leads one fill");
         let follower = match cached.cache.fills().enter(cached.digest) {
             Entered::Leads(led) => {
                 cached.lead = Some(led);
@@ -275,6 +279,7 @@ impl<'a, 'c> Finding<'a, 'c> {
         let now_ms = home.now_ms();
         let patience_ms = *self.patience_ms.get_or_insert(now_ms + *conf.lock_timeout_ms);
         let until_ms = patience_ms.min(now_ms + *conf.lock_age_ms);
+        debug_assert!(cached.lead.is_none(), "a request that leads does not wait");
         let timer = Timer::new(home);
         timer.arm(until_ms);
         let verdict = poll_fn(|cx| match follower.poll_verdict(cx) {

@@ -59,11 +59,15 @@ pub(super) async fn follow<'c>(
             _ => Followed::Answered(cut(exchange, why)),
         }
     };
+    debug_assert_eq!(beginning.len() as u64, body_start, "a body begins behind what stands before it");
     let (mut at, mut turn_bytes) = (body_start, FIRST_BYTES);
     loop {
         let (end, is_last) = match poll_fn(|cx| follower.poll_beyond(cx, at)).await {
             Progress::Readable(end) => (end, false),
-            Progress::Complete(end) => (end, true),
+            Progress::Complete(end) => {
+                debug_assert!(at <= end, "a file only grows");
+                (end, true)
+            }
             Progress::Failed => {
                 return Ok(tear(exchange, at, "upstream response that is followed has ended early"));
             }
@@ -73,6 +77,8 @@ pub(super) async fn follow<'c>(
                 return Ok(tear(exchange, at, "file of a response that is followed cannot be read"));
             };
             at += data.len() as u64;
+            debug_assert!(!data.is_empty(), "each read gets somewhere");
+            assert!(at <= end, "no more is sent than is published");
             let mark = if is_last && at >= end { Mark::Last } else { Mark::Flush };
             let _ = exchange.output.write(exchange.request, Chunk::Shared(data), mark);
             if mark == Mark::Last || exchange.output.ready(exchange.request).await.is_err() {

@@ -90,6 +90,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             (Wanted::WhatComes, _) | (_, None) => Length::Unknown,
             (Wanted::Whole | Wanted::Head, Some(_)) => Length::Announced,
         };
+        debug_assert!(self.relay.keeping.is_none(), "a response is kept in one way");
+        debug_assert!(cached.keepable == Keepable::Yes, "the response may be kept");
         let object = Object::new(filling, (length, self.relay.memory_bytes), cached, self.home);
         self.relay.keeping = Some(Kept::Object(object));
     }
@@ -123,6 +125,7 @@ impl Cached {
     /// Says which variant it is. One that is not what was looked for takes the place of the key's own.
     fn variant_header<'h>(&mut self, request: &Request<'_>, header: StoredHeader<'h>) -> StoredHeader<'h> {
         let main = self.key.digest();
+        debug_assert!(header.body_start == 0, "where the body begins is found out by the cache");
         let variant = match header.vary {
             [] => main,
             vary => self.variant(request, vary),

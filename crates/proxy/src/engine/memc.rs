@@ -261,6 +261,7 @@ impl Protocol for Memc {
             Self::Line(line) => line,
         };
         let take = line.left.min(input.len());
+        debug_assert!(take <= line.left, "no more is passed on than the reply has");
         line.left -= take;
         let event = match (take, line.left) {
             (0, 0) => BodyEvent::End,

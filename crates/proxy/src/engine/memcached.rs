@@ -215,7 +215,9 @@ impl Protocol for Memcached {
                 break BodyEvent::End;
             };
             let start = at;
+            debug_assert!(step.consumed > 0, "each step gets somewhere");
             at += step.consumed;
+            debug_assert!(at <= input.len(), "a value lies in what was received");
             if !step.data.is_empty() {
                 break BodyEvent::Data(start + step.data.start..start + step.data.end);
             }

@@ -46,7 +46,12 @@ impl Mendable {
         cached.cache.remove(self.identity, cached.pool.as_ref()).detach();
         cached.give_up();
         let Some(validator) = self.validator else { return false };
+        assert!(
+            self.body_start <= missing.start && missing.start <= missing.end,
+            "what is missing is a part of the body"
+        );
         let range = missing.start - self.body_start..missing.end - self.body_start;
+        assert!(range.end <= self.whole, "what is missing ends with the body at the latest");
         want_rest(request, Missing { range, whole: self.whole, validator });
         true
     }
@@ -65,6 +70,7 @@ pub(super) fn validator_of(header: &StoredHeader<'_>, head: &[u8]) -> Option<Byt
 pub(super) fn want_rest(request: &mut Request<'_>, missing: Missing) {
     let first = missing.range.start;
     request.log(Level::Warn, format_args!("the rest of a cached response is fetched from byte {first} on"));
+    debug_assert!(missing.range.end <= missing.whole, "the rest ends with the body");
     Attempts::of_mut(request).cache.missing = Some(Box::new(missing));
 }
 

@@ -14,6 +14,7 @@ use crate::settings::masks::{Failures, Mask};
 impl<'c, P: Protocol> Session<'c, P> {
     /// The attempt has failed so.
     pub(super) fn fail(&mut self, exchange: &mut Exchange<'_, 'c>, failure: Failures) -> Flow {
+        debug_assert!(!exchange.output.head_sent(), "a response that has begun is cut");
         let had_lease = self.lease.is_some();
         exchange.request.log(Level::Debug, format_args!("http next upstream, {:x}", failure.number()));
         let is_blameless = failure == Failures::HTTP_403 || failure == Failures::HTTP_404;
@@ -57,9 +58,13 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Another server is asked.
     fn begin_again(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(!exchange.output.head_sent(), "behind a head no other server is asked");
+        debug_assert!(self.tries > 0, "another attempt is left");
+        debug_assert!(self.lease.is_none(), "the server before was let go of");
         self.note_end(exchange);
         self.drop_connection();
         self.clocks.clear();
+        debug_assert!(self.outbound.is_none(), "the connection before was let go of");
         self.stage = Stage::Selecting;
         Flow::On
     }
@@ -107,6 +112,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// A response whose head was pushed cannot be completed: what there is of it leaves.
     pub(super) fn cut(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(exchange.output.head_sent(), "a response that has not begun is answered otherwise");
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Flush);
         self.note_end(exchange);
         self.drop_connection();
@@ -116,6 +122,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             // The body was for the cache alone: the client has all that it has asked for.
             return Flow::End(Step::Done);
         }
+        debug_assert!(self.lease.is_none() && self.outbound.is_none(), "the server has been let go of");
         self.stage = Stage::Cutting;
         Flow::On
     }

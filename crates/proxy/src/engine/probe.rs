@@ -242,6 +242,7 @@ impl<P: Protocol> Conversation<P> {
 
     /// The same is asked on another connection.
     fn start_over(&mut self) {
+        debug_assert!(self.head.is_none() && self.text.is_empty(), "nothing was heard");
         self.sent_bytes = 0;
         self.input.clear();
         self.protocol.reset();
@@ -257,6 +258,7 @@ impl<P: Protocol> Conversation<P> {
         let is_whole = self.input.is_empty() && self.head.is_some() && self.protocol.is_done();
         let stays = self.protocol.persistence() == Persistence::Stays;
         if check.keepalive_ms.is_some() && talked.is_ok() && is_whole && stays {
+            debug_assert!(kept.is_none(), "one connection is kept");
             *kept = Some(used);
         } else {
             used.transport.close();
@@ -289,7 +291,10 @@ impl<P: Protocol> Conversation<P> {
         while self.sent_bytes < self.request.len() {
             match transport.poll_write(cx, &self.request[self.sent_bytes..]) {
                 Poll::Pending => break,
-                Poll::Ready(Ok(size)) => self.sent_bytes += size,
+                Poll::Ready(Ok(size)) => {
+                    self.sent_bytes += size;
+                    assert!(self.sent_bytes <= self.request.len(), "a socket takes no more than it is given");
+                }
                 // It may have answered before it has closed.
                 Poll::Ready(Err(_)) => self.sent_bytes = self.request.len(),
             }
@@ -322,8 +327,10 @@ impl<P: Protocol> Conversation<P> {
 
     /// Takes the last bytes that were received; whether that is all.
     fn take(&mut self, size: usize, say: Say<'_>) -> Result<bool, String> {
+        assert!(size <= self.input.len(), "what was read stands in the input");
         let from = self.input.len() - size;
         self.protocol.unframe(&mut self.input, from, self.head_max_bytes, say);
+        debug_assert!(self.input.len() <= from + size, "framing takes bytes out of what has come");
         while self.head.is_none() {
             let progress = match self.protocol.head(&self.input, self.head_max_bytes) {
                 Ok(progress) => progress,
@@ -362,6 +369,7 @@ impl<P: Protocol> Conversation<P> {
             };
             let is_over = match decoded.event {
                 BodyEvent::Data(range) => {
+                    debug_assert!(self.text.len() < BODY_MAX_BYTES, "a body that is full is not read on");
                     let room = BODY_MAX_BYTES - self.text.len();
                     let data = &self.input[range];
                     self.text.extend_from_slice(&data[..data.len().min(room)]);
@@ -370,6 +378,7 @@ impl<P: Protocol> Conversation<P> {
                 BodyEvent::NeedInput => Some(false),
                 BodyEvent::End => Some(true),
             };
+            assert!(decoded.consumed <= self.input.len(), "a body is taken from what has come");
             self.input.drain(..decoded.consumed);
             if let Some(is_over) = is_over {
                 return Ok(is_over);

@@ -11,6 +11,7 @@ use crate::engine::session::{Flow, Queued, Session, Stage};
 
 impl<'c, P: Protocol> Session<'c, P> {
     pub(super) fn wait_in_queue(&mut self, waiting: QueuePlace, timeout_ms: u64) -> Flow {
+        debug_assert!(self.lease.is_none(), "a request that has a server does not wait for one");
         let until_ms = self.home.now_ms().saturating_add(timeout_ms);
         self.look_again_at(waiting.place(), until_ms);
         self.stage = Stage::Queued(Queued { waiting, until_ms });
@@ -48,6 +49,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let Stage::Queued(queued) = std::mem::replace(&mut self.stage, Stage::Selecting) else {
             return Some(Flow::On);
         };
+        debug_assert!(self.outbound.is_none(), "a request that waits has no connection");
         queued.waiting.serve();
         self.end_waiting(exchange);
         self.attempt_ms = now_ms;
@@ -58,7 +60,9 @@ impl<'c, P: Protocol> Session<'c, P> {
     fn end_waiting(&mut self, exchange: &mut Exchange<'_, 'c>) {
         self.clocks.clear();
         let waited_ms = self.elapsed_ms();
-        self.attempt(exchange).queue_ms = Some(waited_ms);
+        let attempt = self.attempt(exchange);
+        debug_assert!(attempt.queue_ms.is_none(), "an attempt waits once");
+        attempt.queue_ms = Some(waited_ms);
     }
 
     /// It is time to look again, or to give up.

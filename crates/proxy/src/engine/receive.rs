@@ -112,9 +112,14 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// Takes off what frames the last bytes that were received.
     pub(super) fn unframe(&mut self, exchange: &mut Exchange<'_, 'c>, size: usize) {
         let most = usize::try_from(*self.asked.pass.buffer_bytes).unwrap_or(usize::MAX).max(1);
+        assert!(size <= self.input.len(), "what was read stands in the input");
         let from = self.input.len() - size;
         self.protocol
             .unframe(&mut self.input, from, most, &mut |level, text| exchange.request.log(level, text));
+        debug_assert!(
+            (from..=from + size).contains(&self.input.len()),
+            "framing takes bytes out of what has come"
+        );
     }
 
     /// Goes on with the head; `None`: more of it has to come.
@@ -125,6 +130,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Ok(HeadProgress::Interim) => {
                     self.pass_early_hints(exchange);
                     let len = self.protocol.next_head();
+                    assert!(0 < len && len <= self.input.len(), "an interim head lies in what was received");
                     self.input.drain(..len);
                 }
                 Ok(HeadProgress::Final) => return Some(self.take_head(exchange)),
@@ -165,6 +171,8 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The head is complete.
     fn take_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(matches!(self.stage, Stage::Asking), "a head answers what was asked");
+        debug_assert!(!exchange.output.head_sent(), "one response is passed on");
         let (status, elapsed_ms) = (self.protocol.status(), self.elapsed_ms());
         self.clocks.read_until_ms = None;
         self.protocol.remark(&self.input, &mut |level, text| exchange.request.log(level, text));
@@ -220,6 +228,8 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// and nothing else, both stay where they are.
     pub(super) fn keep_head(&mut self, exchange: &mut Exchange<'_, 'c>) {
         let len = self.protocol.head_len();
+        assert!(len <= self.input.len(), "a head lies in what was received");
+        debug_assert!(self.whole_body.is_none(), "a body comes behind its head");
         let body_len = self.input.len() - len;
         let is_whole = P::ENDS_WITH_BODY
             && body_len > 0
@@ -228,6 +238,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         let bytes = if is_whole {
             let mut all = Bytes::from(std::mem::take(&mut self.input));
             self.whole_body = Some(all.split_off(len));
+            debug_assert_eq!(all.len(), len, "the head is in front of the body");
             all
         } else {
             let bytes = if P::HAS_LINES { Bytes::copy_from_slice(&self.input[..len]) } else { Bytes::new() };
@@ -287,6 +298,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         if let Some(cookie) = cookie {
             exchange.output.head().headers.add(b"Set-Cookie", &cookie);
         }
+        debug_assert!(!exchange.output.head_sent(), "one response is passed on");
         self.begin_body();
         self.relay.begin(exchange, self.asked.pass, buffering);
         self.begin_keeping(exchange, kept);

@@ -114,8 +114,11 @@ impl Relay {
         {
             self.keeping = Keeping::new(exchange.request, pass).map(Kept::File);
         }
+        debug_assert_eq!(self.length, 0, "nothing of a body has come before it begins");
+        debug_assert!(self.aside.is_none(), "nothing of a body is put aside before it begins");
         self.read_bytes = size(pass.buffers.1);
         self.memory_bytes = size(pass.memory_max_bytes());
+        debug_assert!(self.read_bytes > 0, "a read of nothing would be the end");
     }
 }
 
@@ -158,6 +161,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 self.restart_read_clock();
             }
             let most = self.next_read_bytes().min(allowed);
+            debug_assert!(most > 0, "a read of nothing would be the end");
             match self.poll_read(most, cx) {
                 Poll::Pending => return self.flush_and_wait(exchange, cx),
                 Poll::Ready(Err(error)) => {
@@ -168,6 +172,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Poll::Ready(Ok(0)) => return self.take_end(exchange),
                 Poll::Ready(Ok(size)) => {
                     self.restart_read_clock();
+                    assert!(size <= self.input.len(), "what was read stands in the input");
                     self.attempt(exchange).received_bytes += size as u64;
                     self.rest_for(size);
                     exchange.request.set_action(READING);
@@ -175,6 +180,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                     if size == most {
                         self.relay.read_bytes =
                             (2 * most).min(READ_MAX_BYTES).min(self.relay.memory_bytes).max(most);
+                        debug_assert!(self.relay.read_bytes >= most, "reads only become larger");
                     }
                 }
             }
@@ -243,6 +249,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             if let Some(allowed @ 1..) = due.checked_sub(relay.length) {
                 return Poll::Ready(usize::try_from(allowed).unwrap_or(usize::MAX));
             }
+            debug_assert!(due <= relay.length, "more has come than the rate allows");
+            debug_assert!(relay.rests.is_none(), "one rest at a time");
             let delay_ms = (relay.length - due).saturating_mul(1000) / relay.rate + 1;
             let timer = Timer::new(self.home);
             timer.arm(self.home.now_ms() + delay_ms);
@@ -336,6 +344,8 @@ impl<'c, P: Protocol> Session<'c, P> {
             self.input.extend_from_slice(&body);
             return None;
         }
+        debug_assert!(self.input.is_empty(), "a body that came in one piece is all that came");
+        debug_assert_eq!(self.relay.length, 0, "a whole body is the first that comes");
         self.relay.length += body.len() as u64;
         if let Some(keeping) = &mut self.relay.keeping {
             keeping.put(body.clone());
@@ -380,6 +390,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Whether something was received behind the end, which is at `end`: what it belongs to nobody knows.
     fn note_excess(&mut self, exchange: &mut Exchange<'_, 'c>, end: usize) {
+        debug_assert!(end <= self.input.len(), "a body ends within what was received");
         if end < self.input.len() {
             exchange.request.set_action(READING);
             let (level, text) = self.protocol.excess();
@@ -390,6 +401,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Hands the first bytes of what was received over.
     fn push(&mut self, exchange: &mut Exchange<'_, 'c>, len: usize) {
+        assert!(len <= self.input.len(), "what is passed on was received");
         self.relay.length += len as u64;
         if len == 0 {
             self.input.clear();
@@ -397,6 +409,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         let mut data = std::mem::take(&mut self.input);
         data.truncate(len);
+        debug_assert!(self.input.is_empty(), "what is behind the end is dropped");
         if data.capacity() > 2 * len.max(READ_STEP_BYTES) {
             // What waits counts by its length.
             data.shrink_to_fit();
@@ -428,6 +441,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The server has closed the connection.
     fn take_end(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(self.input.is_empty(), "what came before the end is passed on");
         self.relay.excess = Excess::Some;
         if self.protocol.eof() == Eof::Complete {
             return self.complete(exchange);
@@ -439,6 +453,8 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The response is complete.
     fn complete(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(matches!(self.stage, Stage::Relaying), "a body is complete once");
+        debug_assert!(self.whole_body.is_none() || !exchange.output.wants_body(), "all of it is passed on");
         let mut trailers = Headers::default();
         if self.protocol.is_done() {
             self.protocol.trailers(&mut |name, value| trailers.add(name, value));
@@ -464,6 +480,10 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// The body of the response is complete.
     fn finish(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
+        debug_assert!(
+            self.relay.aside.as_ref().is_none_or(|aside| aside.is_empty()),
+            "what was put aside has gone on"
+        );
         let _ = exchange.output.write(exchange.request, Chunk::EMPTY, Mark::Last);
         if self.relay.keeping.is_none() {
             return Flow::End(Step::Done);
@@ -485,8 +505,10 @@ impl<'c, P: Protocol> Session<'c, P> {
             && !self.asked.proxy.is_some_and(frames_itself)
             && self.protocol.persistence() == Persistence::Stays;
         if let Some(mut connection) = self.outbound.take().filter(|_| is_reusable) {
+            debug_assert!(self.input.is_empty(), "nothing of this response is left for another request");
             connection.note_sent(self.sending.sent_bytes);
             self.put_idle(connection);
         }
+        debug_assert!(self.outbound.is_none(), "the connection is kept, or closed");
     }
 }

@@ -130,6 +130,11 @@ impl<'c, P: Protocol> Session<'c, P> {
             let is_empty =
                 self.sending.head_at == self.asked.head.len() && self.sending.piece.bytes.is_empty();
             if is_empty && self.sending.progress == Progress::Taken {
+                debug_assert!(self.sending.reading.is_none(), "nothing of the body is being read");
+                debug_assert!(
+                    self.sending.sent_bytes >= self.asked.head.len() as u64,
+                    "what was sent has the head in it"
+                );
                 self.sending.progress = Progress::Sent;
                 let elapsed_ms = self.elapsed_ms();
                 self.attempt(exchange).send_ms = Some(elapsed_ms);
@@ -145,6 +150,8 @@ impl<'c, P: Protocol> Session<'c, P> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Unsent>> {
         let sending = &mut self.sending;
+        debug_assert!(sending.piece.bytes.is_empty(), "one piece is sent before the next is taken");
+        debug_assert!(sending.progress == Progress::UnderWay, "nothing follows the end of a body");
         match &self.asked.body {
             AskedBody::None => sending.progress = Progress::Taken,
             AskedBody::Stored(body) => {
@@ -167,7 +174,12 @@ impl<'c, P: Protocol> Session<'c, P> {
                         read.map_err(|_| Unsent::Body(Answer::Status(500)))?
                     }
                 };
+                debug_assert!(
+                    !bytes.is_empty() || body.is_empty(),
+                    "a body is as long as it was when it was stored"
+                );
                 sending.body_at += bytes.len() as u64;
+                assert!(sending.body_at <= body.len(), "no more is sent than the head announces");
                 let is_last = sending.body_at == body.len();
                 sending.piece.bytes = match self.asked.framing {
                     Framing::Records => records_of(&bytes, is_last.then_some(fastcgi::END_OF_STDIN)),
@@ -221,9 +233,11 @@ impl<'c, P: Protocol> Session<'c, P> {
                 ready!(transport.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(piece)]))?
             }
         };
+        assert!(written <= head.len() + piece.len(), "a socket takes no more than it is given");
         sending.sent_bytes += written as u64;
         let of_head = written.min(head.len());
         sending.head_at += of_head;
+        debug_assert!(sending.head_at <= self.asked.head.len(), "no more of the head is sent than there is");
         bytes::Buf::advance(piece, written - of_head);
         Poll::Ready(Ok(()))
     }
@@ -246,6 +260,7 @@ fn chunk_of(data: &[u8]) -> Bytes {
 fn records_of(data: &[u8], end: Option<[u8; 8]>) -> Bytes {
     let mut framed = Vec::with_capacity(data.len() + 32);
     for part in data.chunks(fastcgi::STDIN_MAX_BYTES) {
+        debug_assert!(!part.is_empty(), "an empty record would end the body");
         let padding = fastcgi::push_stdin(&mut framed, part.len());
         framed.extend_from_slice(part);
         framed.resize(framed.len() + padding, 0);

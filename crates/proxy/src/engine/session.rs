@@ -239,7 +239,10 @@ impl<'c, P: Protocol> Session<'c, P> {
                     self.close(exchange);
                     return Poll::Ready(End::Cached(status));
                 }
-                Flow::Tunnel => return Poll::Ready(End::Tunnel),
+                Flow::Tunnel => {
+                    debug_assert!(self.outbound.is_some(), "a tunnel leads to a server");
+                    return Poll::Ready(End::Tunnel);
+                }
                 Flow::Renew => return Poll::Ready(End::Renew),
             }
         }
@@ -276,6 +279,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The lease ends: how the server fared.
     pub(super) fn finish_lease(&mut self, exchange: &mut Exchange<'_, 'c>, outcome: Outcome) {
         let Some(lease) = self.lease.take() else { return };
+        debug_assert!(self.attempt_ms >= self.began_ms, "an attempt begins behind its request");
         let now_ms = self.home.now_ms();
         let Attempt { header_ms, status, .. } = *self.attempt(exchange);
         let attempt = PeerAttempt { outcome, header_ms, response_ms: self.elapsed_ms(), status };
@@ -290,6 +294,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.finish_lease(exchange, Outcome::Answered);
         self.drop_connection();
         self.clocks.clear();
+        debug_assert!(self.lease.is_none() && self.outbound.is_none(), "the server has been let go of");
     }
 
     /// Closes the connection, if there is one.

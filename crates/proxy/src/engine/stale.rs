@@ -51,6 +51,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             _ => return None,
         };
         self.begin_body();
+        debug_assert!(self.protocol.head_len() <= self.input.len(), "a head lies in what was received");
         self.input.drain(..self.protocol.head_len());
         self.release(exchange);
         Some(Flow::Cached(becomes))
@@ -98,6 +99,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The object that is sent.
     pub(super) fn take_answering(&mut self, status: CacheStatus) -> Option<Answering> {
         let mut cached = self.cached.take()?;
+        debug_assert!(cached.stale.is_some(), "there is an object to send");
         cached.keepable = Keepable::No;
         Some(Answering { cached, status, lifetime: self.validated })
     }

@@ -113,6 +113,7 @@ impl Keeping {
 
     /// All of it has come: the file gets its path once everything is written.
     pub(super) fn finish(&mut self, placement: Placement) {
+        debug_assert!(!matches!(self.stage, Stage::Placing(_)), "a file gets its path once");
         let data = std::mem::take(&mut self.received);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Open(spool) if data.is_empty() => Stage::Placing(Box::pin(spool.place(placement))),
@@ -148,6 +149,8 @@ impl Keeping {
     }
 
     fn begin_write(&mut self) {
+        debug_assert!(matches!(self.stage, Stage::Open(_)), "one write at a time");
+        debug_assert!(!self.received.is_empty(), "a write has something to write");
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Open(spool) => {
                 let data = std::mem::take(&mut self.received);
@@ -158,6 +161,7 @@ impl Keeping {
     }
 
     fn end_write(&mut self, request: &Request<'_>, written: Result<Spool, NotPutAside>) {
+        debug_assert!(matches!(self.stage, Stage::Writing(..)), "one write at a time");
         let spool = match written {
             Ok(spool) => spool,
             Err(why) => {

@@ -88,6 +88,7 @@ impl Direction {
     /// So many bytes were written. An idle direction has no buffer.
     fn wrote(&mut self, count: usize) {
         self.at += count;
+        assert!(self.at <= self.held.len(), "a socket takes no more than it is given");
         if self.is_empty() {
             (self.held, self.at) = (Vec::new(), 0);
         }
@@ -248,6 +249,7 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Pending;
             }
             std::task::ready!(self.client.poll_readable(cx));
+            debug_assert_eq!(self.up.at, 0, "an empty direction has no buffer");
             self.up.held.reserve_exact(self.buffer_bytes);
             let read = std::task::ready!(self.client.poll_read(cx, &mut self.up.held));
             if read.map_err(Broken::client("recv()"))? == 0 {
@@ -269,6 +271,7 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Pending;
             }
             std::task::ready!(self.server.transport.poll_readable(cx));
+            debug_assert_eq!(self.down.at, 0, "an empty direction has no buffer");
             self.down.held.reserve_exact(self.buffer_bytes);
             let read = self.server.transport.poll_read_vec(cx, &mut self.down.held);
             let count = std::task::ready!(read).map_err(Broken::server("recv()"))?;
@@ -276,6 +279,7 @@ impl Carrying<'_, '_, '_> {
                 self.down.source = Source::Ended;
                 return Poll::Ready(Ok(()));
             }
+            debug_assert_eq!(self.down.held.len(), count, "what was read is what is there");
             self.received_bytes += count as u64;
         }
         let written = self.client.poll_write(cx, &self.down.held[self.down.at..]);

@@ -55,8 +55,10 @@ impl Roster {
             return Err(Refused::TooMany);
         }
         let id = self.next_id;
+        debug_assert!(self.find(id).is_none(), "a number never stands for another server");
         self.next_id += 1;
         self.servers.push((id, server));
+        debug_assert!(self.servers.len() <= SERVERS_MAX, "a group has so many at most");
         Ok(id)
     }
 
@@ -70,6 +72,7 @@ impl Roster {
     pub(crate) fn remove(&mut self, id: u32) -> Result<u32, Refused> {
         let before = self.servers.len();
         self.servers.retain(|(known, _)| *known != id);
+        debug_assert!(self.servers.len() + 1 >= before, "a number stands for one server");
         if self.servers.len() < before { Ok(id) } else { Err(Refused::NotFound) }
     }
 

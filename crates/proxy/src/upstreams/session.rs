@@ -195,7 +195,9 @@ impl Learn {
     fn note(&self, session: &[u8], (group, peer): (&Group, &Peer), which: Note) {
         let code = group.code_of(&peer.config().sid);
         let oldest = self.oldest() << SID_BITS;
+        assert!(code < 1 << SID_BITS, "a server's number stands below the time");
         let held = now_quarters() << SID_BITS | code;
+        debug_assert_eq!(held & ((1 << SID_BITS) - 1), code, "what is held leads to the server");
         // Where others were faster a thousand times the session is noted with its next response.
         let _ = self.zone.table().update(self.zone.hash(session), oldest, |before| match which {
             Note::Known if before.is_none_or(|before| before < oldest) => None,

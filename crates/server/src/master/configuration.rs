@@ -108,6 +108,10 @@ impl Configuration {
             log.log(Level::Emerg, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {}", Errno(&error)));
             Failed
         })?;
+        debug_assert!(
+            logs.iter().all(|(path, _)| logs.iter().filter(|(other, _)| other == path).count() == 1),
+            "each log is opened once"
+        );
         let (requests, remains) = loaded.checked.map(|http| (http.requests, http.remains)).unzip();
         Ok(Self {
             requests: requests.unwrap_or_default(),
@@ -216,6 +220,8 @@ impl Configuration {
                 fd: fd.try_clone()?,
             });
         }
+        debug_assert_eq!(listening.len(), self.requests.len(), "each address has its sockets");
+        debug_assert!(number > 0, "configurations are counted from 1 on");
         Ok(Handover {
             number,
             group,

@@ -95,7 +95,15 @@ impl Listening {
                 }
             }
         }
+        debug_assert!(bound.next().is_none(), "all that was bound is asked for");
+        debug_assert_eq!(all.entries.len(), requests.len(), "each request has its sockets");
+        debug_assert!(all.entries.iter().all(|entry| !entry.fds.is_empty()), "an address has a socket");
         Ok(all)
+    }
+
+    /// How many addresses are listened on.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Removes what [`Listening::open`] made for `unused`, which is not taken into use.
@@ -218,6 +226,10 @@ impl Listening {
 
     fn serial(&mut self) -> u64 {
         self.next_serial += 1;
+        debug_assert!(
+            self.entries.iter().all(|entry| entry.serial != self.next_serial),
+            "a number stands for the same sockets"
+        );
         self.next_serial
     }
 
@@ -240,6 +252,7 @@ impl Listening {
         // What a socket runs over is fixed: others take its place.
         fds.truncate(if is_replaced { 0 } else { wanted });
         let kept = fds.len();
+        debug_assert!(kept <= wanted, "no more sockets are kept than are wanted");
         let reuseport = request.options.reuseport || is_replaced;
         while fds.len() < wanted {
             let options = bind::Options { reuseport, ..request.options };
@@ -255,6 +268,8 @@ impl Listening {
         let kind = if per_loop { SocketKind::PerLoop } else { SocketKind::Shared };
         let same = kind == old.kind && fds.len() == old.fds.len() && !is_replaced;
         let serial = if same { old.serial } else { self.serial() };
+        debug_assert_eq!(fds.len(), wanted, "an address has as many sockets as are wanted");
+        debug_assert!(same || serial > old.serial, "other sockets have another number");
         Ok(Entry { request: request.clone(), serial, kind, fds })
     }
 }

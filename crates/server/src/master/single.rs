@@ -104,6 +104,7 @@ impl Single<'_> {
             Signal::QUIT if self.state == State::Serving => {
                 self.state = State::Draining;
                 self.worker.drain(|_| true);
+                debug_assert_eq!(self.worker.listening_on(), 0, "a server that drains accepts nothing");
             }
             Signal::TERM | Signal::INT => self.state = State::Over,
             Signal::HUP if self.state == State::Serving => {
@@ -150,6 +151,11 @@ impl Single<'_> {
         let _ = self.pid_file.move_to(config.core.pid_file(), &*log);
         self.parts.listening.unlink_dropped(&listening, &*log);
         self.parts.listening.give_way(&mut listening);
+        debug_assert_eq!(
+            listening.len(),
+            config.requests.len(),
+            "each address that is asked for is listened on"
+        );
         (self.parts.config, self.parts.listening) = (config, listening);
         Ok(())
     }

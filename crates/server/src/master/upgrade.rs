@@ -38,6 +38,7 @@ pub(crate) fn inherit(value: &str, log: &dyn Sink) -> Vec<(ListenAddr, OwnedFd)>
             );
             break;
         };
+        debug_assert!(end < rest.len(), "a number ends within the text");
         rest = &rest[end + 1..];
         match child::adopt(i32::from(number)) {
             Ok(fd) => match reuse::address_of(&fd) {

@@ -94,6 +94,7 @@ impl Builder {
     /// What to tell the master.
     pub(crate) fn next(&mut self, mut handover: Handover, worker: &Worker) -> Result<Prepared, Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
+        debug_assert!(number > 1, "it is not the first one");
         let loaded = self.load(handover, Some(worker))?;
         worker.prepare(loaded, number, sockets)
     }
@@ -141,6 +142,7 @@ impl Builder {
         let source: Memory = handover.files.into_iter().collect();
         self.names = handover.logs.iter().map(|(path, _)| path.clone()).collect();
         self.files.add(handover.logs);
+        debug_assert!(self.names.iter().all(|name| self.files.has(name)), "each log was handed");
         let zone = |zone: crate::control::HandedZone| {
             let key = ZoneKey { name: zone.name.into(), module: zone.module.into(), bytes: zone.bytes };
             (key, zone.fd)

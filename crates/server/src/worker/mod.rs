@@ -229,6 +229,7 @@ impl Worker {
             clearway_lua::prepare(snapshot, self.runtime, &log).map_err(builder::refused_by_code)?;
         }
         let identities = self.runtime.identities().map_err(|error| cannot_run(&error))?;
+        debug_assert_eq!(identities.all().len(), self.runtime.len(), "each loop has an identity");
         Ok(Prepared { number, loaded, sockets, identities })
     }
 
@@ -303,6 +304,7 @@ impl Worker {
         self.publish_metrics(number);
         let result = self.listen_on(generation.as_ref(), sockets);
         self.publish_metrics(number);
+        debug_assert!(!self.draining, "a worker that drains begins nothing");
         let before = self.current.replace(Current { identities, generation });
         self.shutdown_timeout = core.shutdown_timeout();
         self.watchdog.configure(core.stall_reports());
@@ -365,6 +367,7 @@ impl Worker {
             let (listener, accepts) = match known {
                 Some(at) => {
                     let old = before.swap_remove(at);
+                    debug_assert_eq!(old.address, socket.address, "a listener stays with its address");
                     old.listener.publish(generation, index);
                     if old.serial == socket.serial {
                         self.active.push(old);
@@ -383,6 +386,10 @@ impl Worker {
             result = result.and(self.accept_on(&active, fds));
             self.active.push(active);
         }
+        debug_assert!(
+            before.iter().all(|gone| self.active.iter().all(|active| active.address != gone.address)),
+            "an address has one listener"
+        );
         for active in before {
             active.stop.remove();
             active.listener.stop();
@@ -407,7 +414,9 @@ impl Worker {
 
     /// Has every loop watch its socket, and where each has one of its own those of some others too.
     fn sources(&self, kind: SocketKind, fds: Vec<OwnedFd>) -> io::Result<Vec<LoopSource>> {
+        assert!(!fds.is_empty(), "an address has a socket");
         debug_assert!(kind == SocketKind::Shared || fds.len() == self.runtime.len(), "one for each loop");
+        debug_assert!(kind == SocketKind::PerLoop || fds.len() == 1, "loops that share have one socket");
         let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
         let watch = |home: LoopRef, distance: usize| {
             let fd = &fds[(home.index() + distance) % fds.len()];
@@ -443,6 +452,7 @@ impl Worker {
             active.listener.stop();
             self.retired.push(Arc::downgrade(&active.listener));
         }
+        debug_assert!(self.active.is_empty(), "a worker that drains accepts nothing");
         let deadline = self.shutdown_timeout.map(|timeout| (Instant::now() + timeout, u64::MAX));
         self.deadlines.extend(deadline);
         self.lasting.end();
@@ -453,6 +463,10 @@ impl Worker {
         self.runtime.wake_all();
     }
 
+    /// How many addresses it accepts on.
+    pub(crate) fn listening_on(&self) -> usize {
+        self.active.len()
+    }
     /// The configuration in use, if it serves HTTP.
     fn snapshot(&self) -> Option<&Snapshot> {
         Some(&self.current.as_ref()?.generation.as_ref()?.parts().snapshot)
@@ -475,6 +489,7 @@ impl Worker {
         let due = self.deadlines.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max();
         self.deadlines.retain(|(at, _)| *at > now);
         self.retired.retain(|listener| listener.strong_count() > 0);
+        debug_assert!(self.deadlines.iter().all(|(at, _)| *at > now), "what is due is done once");
         if let Some(number) = due {
             let active = self.active.iter().map(|active| Arc::clone(&active.listener));
             let listeners = active.chain(self.retired.iter().filter_map(Weak::upgrade));
@@ -524,6 +539,7 @@ fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>
     home.spawn_bound(
         Tag::NONE,
         acceptor.run(move |accepted: Accepted| {
+            debug_assert!(accepts.has_loop(home.index()), "each loop counts for itself");
             accepts.count(home.index());
             let serving = home.sibling(accepted.slot.loop_index());
             serving.spawn(Tag::NONE, clearway_serve::serve(Arc::clone(&listener), serving, accepted));

@@ -152,6 +152,7 @@ impl Process {
             watched.push(self.channel.as_fd());
         }
         let ready = poll::wait(&watched, limit).unwrap_or_default();
+        debug_assert!(ready.is_empty() || ready.len() == watched.len(), "each that is watched is told of");
         if ready.get(2) == Some(&true) {
             self.connected = self.inbox.fill(self.channel.as_fd()).unwrap_or(false);
         }
@@ -203,6 +204,7 @@ impl Process {
         if self.state == State::Serving {
             self.state = State::Draining;
             worker.drain(|serial| removed.contains(&serial));
+            debug_assert_eq!(worker.listening_on(), 0, "a worker that drains accepts nothing");
         }
     }
 

@@ -49,6 +49,7 @@ impl HelloReader {
     /// # Errors
     /// If it will not become a hello, whatever follows.
     pub fn read(&mut self, received: &[u8]) -> Result<Option<Hello>, HelloError> {
+        debug_assert!(self.done <= received.len(), "what was received is there each time");
         while let Some(content) = self.next_record(received)? {
             if let Some(hello) = self.add(content)? {
                 return Ok(Some(hello));
@@ -80,6 +81,7 @@ impl HelloReader {
             return Ok(None);
         };
         self.done += HEAD_LENGTH + length;
+        debug_assert!(self.done <= received.len(), "whole records were looked at");
         self.empty_records = if content.is_empty() { self.empty_records + 1 } else { 0 };
         if self.empty_records > EMPTY_RECORDS_MAX {
             return Err(HelloError::EmptyRecords);
