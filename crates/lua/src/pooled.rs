@@ -79,7 +79,8 @@ struct Permit(Option<Arc<Pooled>>);
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(pooled) = &self.0 {
-            pooled.under_way.fetch_sub(1, Ordering::AcqRel);
+            let before = pooled.under_way.fetch_sub(1, Ordering::AcqRel);
+            debug_assert!(before > 0, "each permit is given back once");
         }
     }
 }
@@ -202,7 +203,8 @@ impl OfPool {
     fn new(pool: Arc<Pool>) -> Self {
         let config = pool.config();
         let threads = config.threads.saturating_mul(config.loops.max(1)).clamp(1, THREADS_MAX);
-        let slots = std::iter::repeat_with(OnceLock::new).take(threads as usize).collect();
+        let slots: Box<[_]> = std::iter::repeat_with(OnceLock::new).take(threads as usize).collect();
+        assert!(!slots.is_empty(), "a key has a slot");
         Self { pool, idle: Mutex::default(), slots }
     }
 
@@ -227,6 +229,7 @@ impl OfPool {
                     let idle = enter(&self.idle).pop();
                     let (outcome, worker) = pooled.run_in(idle, call, blocking);
                     if let Some(worker) = worker {
+                        debug_assert!(!worker.is_poisoned(), "nothing is run in a poisoned VM");
                         enter(&self.idle).push(worker);
                     }
                     outcome
@@ -239,7 +242,8 @@ impl OfPool {
                     let _permit = permit;
                     let idle = enter(&of_slot.worker).take();
                     let (outcome, worker) = pooled.run_in(idle, call, blocking);
-                    *enter(&of_slot.worker) = worker;
+                    let other = std::mem::replace(&mut *enter(&of_slot.worker), worker);
+                    debug_assert!(other.is_none(), "calls of a slot run one after the other");
                     outcome
                 })
             }

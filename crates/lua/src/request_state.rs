@@ -166,6 +166,11 @@ impl RequestState {
         if chosen.is_none() {
             *chosen = Some(Arc::clone(slot));
             slot.note_owner();
+        } else {
+            debug_assert!(
+                self.slot.get().is_some_and(|old| old.is_poisoned() || Arc::ptr_eq(old, slot)),
+                "a request stays in its VM while that can be used"
+            );
         }
     }
 

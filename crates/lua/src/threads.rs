@@ -209,12 +209,15 @@ impl Threads {
         let thread = Thread { id, parent, coroutine: Some(coroutine), state, waited_by: None };
         self.alive += 1;
         if number == ENTRY {
+            debug_assert!(self.entry.is_none(), "a run has one entry thread");
             self.entry = Some(thread);
             return number;
         }
         self.gone.remove(&id);
-        self.by_id.insert(id, number);
+        let before = self.by_id.insert(id, number);
+        assert!(before.is_none(), "no other thread has this coroutine");
         self.list.insert(number, thread);
+        debug_assert_eq!(self.by_id.len(), self.list.len(), "each light thread is found by its coroutine");
         number
     }
 
@@ -306,10 +309,12 @@ impl Threads {
             self.entry.take()?
         } else {
             let thread = self.list.remove(&number)?;
-            self.by_id.remove(&thread.id);
+            let found = self.by_id.remove(&thread.id);
+            debug_assert_eq!(found, Some(number), "each light thread is found by its coroutine");
             thread
         };
         if !matches!(thread.state, State::Over(_)) {
+            assert!(self.alive > 0, "a thread that is not over is counted");
             self.alive -= 1;
         }
         Some(thread)
@@ -325,8 +330,10 @@ impl Threads {
     /// A thread is over: it keeps its place, unless something waits for it, which is told.
     pub(crate) fn end(&mut self, number: Number, failed: Option<Vec<u8>>) -> Option<Number> {
         let thread = self.get_mut(number)?;
+        debug_assert!(!matches!(thread.state, State::Over(_)), "a thread is over once");
         thread.state = State::Over(failed);
         let waited_by = thread.waited_by;
+        assert!(self.alive > 0, "a thread that is not over is counted");
         self.alive -= 1;
         waited_by
     }
@@ -343,6 +350,10 @@ impl Threads {
     pub(crate) fn wait_for(&mut self, waiter: Number, ids: Vec<usize>) {
         for id in &ids {
             if let Some(thread) = self.find_mut(*id) {
+                debug_assert!(
+                    !matches!(thread.state, State::Over(_)),
+                    "nothing waits for a thread that is over"
+                );
                 thread.waited_by = Some(waiter);
             }
         }
@@ -351,6 +362,7 @@ impl Threads {
 
     pub(crate) fn set_waiting(&mut self, number: Number, wait: Wait, hold: Hold) {
         if let Some(thread) = self.get_mut(number) {
+            debug_assert!(!matches!(thread.state, State::Over(_)), "a thread that is over waits for nothing");
             thread.state = State::Waiting(wait, hold);
         }
     }
@@ -370,7 +382,9 @@ impl Threads {
     /// Has one be resumed with this when it is its turn.
     pub(crate) fn make_ready(&mut self, number: Number, answers: Answers) {
         if let Some(thread) = self.get_mut(number) {
+            debug_assert!(!matches!(thread.state, State::Over(_)), "a thread that is over is not resumed");
             thread.state = State::Ready(answers);
+            debug_assert!(!self.ready.contains(&number), "a thread stands in line once");
             self.ready.push_back(number);
         }
     }

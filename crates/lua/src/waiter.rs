@@ -28,6 +28,7 @@ struct Shared {
 impl Shared {
     /// Rule 1.
     fn leave(&self, to: u8) -> bool {
+        debug_assert!(matches!(to, WOKEN | OVER), "a waiter does not wait again");
         self.state.compare_exchange(WAITING, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 }
@@ -129,7 +130,8 @@ impl Bells {
         }
         self.last += 1;
         let given = Arc::new(Given);
-        self.by_number.insert(self.last, (bell, Arc::downgrade(&given)));
+        let before = self.by_number.insert(self.last, (bell, Arc::downgrade(&given)));
+        debug_assert!(before.is_none(), "a number stands for one bell");
         (self.last, given)
     }
 
@@ -142,7 +144,8 @@ impl Bells {
         let Some((bell, given)) = self.by_number.remove(&number) else { return false };
         let has_woken = bell.ring();
         if has_woken {
-            self.given.insert(number, given);
+            let before = self.given.insert(number, given);
+            debug_assert!(before.is_none(), "a waiter is woken once");
         }
         has_woken
     }

@@ -241,6 +241,14 @@ impl BodyFilter for BodyCode<'_> {
         if chunk.is_empty() && mark == Mark::More {
             return;
         }
+        debug_assert!(
+            self.pieces.back().is_none_or(|(_, last)| *last != Mark::Last),
+            "nothing follows the end of a body"
+        );
+        debug_assert!(
+            !matches!(chunk, Chunk::File(_)),
+            "a filter that looks at bytes gets no parts of files"
+        );
         self.pieces.push_back((chunk.bytes().to_vec(), mark));
     }
 
@@ -309,6 +317,7 @@ impl BodyCode<'_> {
                 self.file = FilterFile::begin(&next.view(), self.code)?;
                 continue;
             }
+            debug_assert!(self.ended == End::No, "code sees nothing behind the end of the body");
             let (piece, mark) = self.pieces.pop_front().expect("there is a piece to run it for");
             let end = if mark == Mark::Last { End::Yes } else { End::No };
             let args = Args::Chunk { data: Some(piece), end };

@@ -429,7 +429,9 @@ impl Schedule {
             },
         };
         let thread = self.threads.get_mut(number)?;
+        debug_assert!(matches!(thread.state, State::Ready(_)), "a thread in line is to be resumed");
         let State::Ready(answers) = std::mem::replace(&mut thread.state, State::Running) else { return None };
+        debug_assert!(thread.coroutine.is_some(), "one thread runs at a time");
         let mut coroutine = thread.coroutine.take()?;
         answers.push(&mut interpreter.vm.stack(&coroutine));
         let (limit, slice) = ground.run_times();
@@ -447,6 +449,7 @@ impl Schedule {
                     stack.push(child);
                 }
                 if let Some(thread) = self.threads.get_mut(number) {
+                    debug_assert!(thread.coroutine.is_none(), "the place of a thread that runs stays free");
                     thread.coroutine = Some(coroutine);
                 }
                 self.pause(number, pause, ground)
@@ -466,6 +469,7 @@ impl Schedule {
             ground.log(Level::Debug, format_args!("lua reusing cached lua thread"));
         }
         let number = self.threads.add(start(interpreter)?, 0);
+        debug_assert!(self.entry.is_none(), "a run begins once");
         self.entry = Some(number);
         Ok(number)
     }
@@ -516,7 +520,8 @@ impl Schedule {
         ground: &Ground<'_, '_, '_>,
     ) -> Option<Ended> {
         if Some(number) == self.entry {
-            self.threads.remove(number);
+            let entry = self.threads.remove(number);
+            debug_assert!(entry.is_some(), "the entry thread ends once");
             if interpreter.vm.give_back(coroutine) {
                 ground.log(Level::Debug, format_args!("lua caching unused lua thread"));
             }
@@ -563,7 +568,9 @@ impl Schedule {
         if let Some(coroutine) = &waiting.coroutine {
             push_results(&mut interpreter.vm.stack(coroutine), &thread);
         }
+        debug_assert!(!matches!(waiting.state, State::Over(_)), "a thread that waits is not over");
         waiting.state = State::Ready(Answers::None);
+        debug_assert!(!self.threads.ready.contains(&waiter), "a thread stands in line once");
         self.threads.ready.push_front(waiter);
     }
 }

@@ -268,6 +268,8 @@ pub(crate) fn server_tail(said: &str, remote: Option<&Remote>) -> String {
 impl TcpState {
     /// It is connected.
     pub(crate) fn begin(&mut self, conn: Arc<Conn>, used: u32) {
+        debug_assert!(self.conn.is_none(), "a socket has one connection");
+        debug_assert!(self.input.is_empty(), "nothing of another connection is left");
         self.is_connecting = false;
         self.conn = Some(conn);
         self.used = used;

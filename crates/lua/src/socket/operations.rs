@@ -279,6 +279,7 @@ impl Receiving {
         let tcp = Arc::clone(&self.tcp);
         let mut state = tcp.state();
         let taken = ready!(poll_receive(&tcp, &mut state, (&mut self.want, &self.limit), read, cx));
+        debug_assert!(!self.guard.is_over, "an operation is over once");
         self.guard.is_over = true;
         if state.reading == Direction::Busy {
             state.reading = Direction::Free;
@@ -346,7 +347,10 @@ fn poll_receive(
         let room = want.missing(&state.input).clamp(tcp.conf.buffer_bytes, READ_BYTES_MAX);
         match read(state.conn.as_deref(), state.input.room(room), cx) {
             Poll::Ready(Ok(0)) => return Poll::Ready(Err(Broken::End)),
-            Poll::Ready(Ok(_)) => limit.renew(),
+            Poll::Ready(Ok(count)) => {
+                debug_assert!(count <= state.input.rest().len(), "what was read stands in the input");
+                limit.renew();
+            }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
             Poll::Pending => return limit.poll(cx).map(|()| Err(Broken::Timeout)),
         }
@@ -422,6 +426,8 @@ impl Sending {
     pub(crate) fn poll(&mut self, write: Write<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
         let tcp = Arc::clone(&self.tcp);
         let broken = ready!(self.poll_write(write, cx));
+        debug_assert!(!self.guard.is_over, "an operation is over once");
+        debug_assert!(broken.is_err() || self.sent == self.data.len(), "all of it is sent, or it has failed");
         self.guard.is_over = true;
         let mut state = tcp.state();
         if state.writing == Direction::Busy {
@@ -446,6 +452,7 @@ impl Sending {
             match write(state.conn.as_deref(), &self.data[self.sent..], cx) {
                 Poll::Ready(Ok(count)) => {
                     self.sent += count;
+                    assert!(self.sent <= self.data.len(), "a socket takes no more than it is given");
                     self.limit.renew();
                 }
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::NotConnected => {

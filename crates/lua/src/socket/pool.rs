@@ -160,6 +160,7 @@ impl Pool {
         self.idle.retain(|idle| idle.is_alive());
         let oldest = (self.idle.len() >= self.size.max(1)).then(|| self.idle.remove(0));
         self.idle.push(Arc::clone(idle));
+        debug_assert!(self.idle.len() <= self.size.max(1), "so many connections are put aside at most");
         oldest
     }
 }
@@ -252,6 +253,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let before = self.0.connections.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "each connection is counted until it ends");
         self.0.tell();
         if before == 1 {
             let key = Verbatim(&self.0.key);
@@ -276,8 +278,10 @@ struct Idle {
 impl Idle {
     /// Rule 2.
     fn leave(&self, to: u8) -> Option<Arc<Conn>> {
+        debug_assert!(matches!(to, TAKEN | DEAD), "a connection that has left does not come back");
         let left = self.state.compare_exchange(ALIVE, to, Ordering::SeqCst, Ordering::SeqCst);
         let conn = left.is_ok().then(|| self.conn.swap(None))?;
+        debug_assert!(conn.is_some(), "the one that changes the state has the connection");
         self.bell.ring();
         conn
     }
@@ -327,7 +331,8 @@ impl Pools {
             connections: AtomicUsize::new(0),
             waiting: SegQueue::new(),
         });
-        self.by_key.insert(key.to_vec(), Pool { size, idle: Vec::new(), shared });
+        let before = self.by_key.insert(key.to_vec(), Pool { size, idle: Vec::new(), shared });
+        debug_assert!(before.is_none(), "a key has one pool");
         IsNew::Yes
     }
 

@@ -12,6 +12,7 @@ pub(crate) struct Input {
 impl Input {
     /// What was not taken.
     pub(crate) fn rest(&self) -> &[u8] {
+        debug_assert!(self.start <= self.bytes.len(), "no more is taken than has come");
         &self.bytes[self.start..]
     }
 
@@ -31,6 +32,7 @@ impl Input {
 
     fn skip(&mut self, count: usize) {
         self.start += count;
+        assert!(self.start <= self.bytes.len(), "no more is taken than has come");
         if self.is_empty() {
             self.bytes.clear();
             self.start = 0;
@@ -135,6 +137,7 @@ impl Want {
 impl Until {
     fn find(&mut self, input: &mut Input) -> Found {
         let (rest, len) = (input.rest(), self.pattern.len());
+        debug_assert!(len > 0, "an empty pattern would be found everywhere");
         let found = find(&rest[self.searched.min(rest.len())..], &self.pattern).map(|at| at + self.searched);
         // What may be the beginning of the pattern stays.
         let is_begun = |&count: &usize| rest.ends_with(&self.pattern[..count]);
@@ -142,6 +145,8 @@ impl Until {
             let begun = (1..len.min(rest.len() + 1)).rev().find(is_begun);
             rest.len() - begun.unwrap_or_default()
         });
+        debug_assert!(safe <= rest.len(), "what is given lies in what has come");
+        debug_assert!(found.is_none_or(|at| at + len <= rest.len()), "a pattern lies in what has come");
         match (self.most, found) {
             (Some(most), _) if safe > most || (safe == most && found.is_none()) => {
                 self.searched = 0;

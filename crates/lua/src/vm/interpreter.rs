@@ -102,7 +102,8 @@ impl Interpreter {
         let number = code.number();
         if !self.compiled.contains_key(&number) {
             let function = self.vm.load(text, code.chunk())?;
-            self.compiled.insert(number, function);
+            let before = self.compiled.insert(number, function);
+            debug_assert!(before.is_none(), "code is compiled once");
         }
         Ok(())
     }
@@ -163,6 +164,7 @@ impl Interpreter {
 
     /// A thread for code that was compiled before.
     pub fn start(&mut self, code: &Code) -> Coroutine {
+        debug_assert!(self.has_compiled(code), "code is compiled before it is started");
         self.vm.start(&self.compiled[&code.number()])
     }
 
@@ -182,6 +184,7 @@ impl Interpreter {
         if let Some(text) = text.filter(|_| !self.has_file(path)) {
             self.load_file(path, text)?;
         }
+        debug_assert!(self.has_file(path), "a file is compiled before it is started");
         Ok(self.vm.start(&self.files[path]))
     }
 

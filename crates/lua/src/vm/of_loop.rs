@@ -240,6 +240,7 @@ impl Slot {
     pub(crate) fn note_left(&self, sink: Option<&dyn Sink>) {
         let Some(owners) = &self.owners else { return };
         let count = owners.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(count > 0, "each owner leaves once");
         let Some(sink) = sink else { return };
         sink.log(Level::Debug, format_args!("lua decrementing the reference count for Lua VM: {count}"));
         if count == 1 {
@@ -289,6 +290,7 @@ impl Habits {
     fn add(&self, tag: u32, now_ms: u64) {
         if tag != 0 {
             let until = Self::units(now_ms + HABIT_MEMORY_MS);
+            debug_assert!(until >> 32 == 0, "a time fits below its tag");
             self.entry(tag).store(u64::from(tag) << 32 | until, Ordering::Relaxed);
         }
     }
@@ -383,6 +385,7 @@ impl Chosen {
         self.look_again(cx);
         // Nothing changes it behind the look.
         let slot = Arc::clone(&self.slot);
+        debug_assert!(self.slot.users.load(Ordering::Relaxed) > 0, "a request counts as a user of its VM");
         self.poll_here(cx).map(|held| (held, slot))
     }
 
@@ -394,6 +397,7 @@ impl Chosen {
         let is_worse = by.standing > self.by.standing;
         if timer.poll_expired(cx).is_ready() {
             let most = if by.standing == Standing::Blocks { AGAIN_MAX_BLOCKS_MS } else { AGAIN_MAX_MS };
+            debug_assert!(*again_ms >= AGAIN_MS, "each look is further away");
             *again_ms = (*again_ms * 2).min(most);
             timer.arm(vms.home.now_ms() + *again_ms);
             if timer.poll_expired(cx).is_ready() {
@@ -413,9 +417,11 @@ impl Chosen {
 
 impl Drop for Chosen {
     fn drop(&mut self) {
-        self.slot.users.fetch_sub(1, Ordering::Relaxed);
+        let before = self.slot.users.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a request leaves the VM that it has chosen once");
         if self.by.standing == Standing::Blocks {
-            self.slot.blocking.fetch_sub(1, Ordering::Relaxed);
+            let before = self.slot.blocking.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "a request that blocks was counted as one");
         }
     }
 }
@@ -498,7 +504,7 @@ impl LoopVms {
             let owners = Some(AtomicU32::new(0));
             let slot = interpreter.map(|fresh| Slot::owned(fresh, vms.home, &Weak::new(), owners));
             let is_first = place.set(slot).is_ok();
-            debug_assert!(is_first, "it is made once");
+            assert!(is_first, "a VM for one request is made once");
             vms.line.wake_all();
         });
         self.builder.build(self.index, Wanted::Fresh, publish);
@@ -559,7 +565,11 @@ impl LoopVms {
             self.build_reserve(instead_of.unwrap_or(reserves.len()));
         }
         match decision.choice {
-            Choice::Reserve(index) => chosen(Arc::clone(&reserves[index])),
+            Choice::Reserve(index) => {
+                debug_assert!(index < reserves.len(), "a reserve that is chosen is there");
+                debug_assert!(states[index] != Reserve::Poisoned, "nothing is run in a poisoned VM");
+                chosen(Arc::clone(&reserves[index]))
+            }
             Choice::Own if state != Own::Poisoned => chosen(own),
             // It does not come.
             Choice::Later if state != Own::Poisoned && self.has_failed() => chosen(own),
@@ -591,6 +601,8 @@ impl LoopVms {
             match made {
                 Some(interpreter) => {
                     let mut reserves = Vec::clone(&vms.reserves.load());
+                    assert!(index <= reserves.len(), "reserves are made one behind the other");
+                    debug_assert!(vms.building.is_under_way(), "one reserve is made at a time");
                     let slot = Slot::new(interpreter, vms.home, &Arc::downgrade(&vms));
                     match reserves.get_mut(index) {
                         Some(place) => *place = slot,
@@ -613,7 +625,10 @@ impl LoopVms {
         let vms = Arc::clone(self);
         let publish = Publish::new(move |made| {
             match made {
-                Some(interpreter) => vms.own.store(Slot::new(interpreter, vms.home, &Arc::downgrade(&vms))),
+                Some(interpreter) => {
+                    debug_assert!(vms.own.load().is_poisoned(), "a VM that can be used stays");
+                    vms.own.store(Slot::new(interpreter, vms.home, &Arc::downgrade(&vms)));
+                }
                 None => vms.note_failure(),
             }
             vms.rebuilding.end(&vms.line);

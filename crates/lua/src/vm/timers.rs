@@ -74,6 +74,7 @@ impl Timers {
 
     /// Counts one more that waits; `None` where there are `most`.
     pub(crate) fn begin(self: &Arc<Self>, of_loop: usize, most: usize) -> Option<Count> {
+        debug_assert!(of_loop < self.of_loops.len(), "a timer is of a loop");
         let pending = &self.of_loops[of_loop].pending;
         if pending.fetch_add(1, Ordering::SeqCst) >= most {
             pending.fetch_sub(1, Ordering::SeqCst);
@@ -117,7 +118,9 @@ impl Count {
             of_loop.running.fetch_sub(1, Ordering::SeqCst);
             return false;
         }
-        of_loop.pending.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(self.stage == Stage::Pending, "a timer runs once");
+        let pending = of_loop.pending.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(pending > 0, "a timer that runs has waited");
         self.stage = Stage::Running;
         true
     }
@@ -127,7 +130,8 @@ impl Drop for Count {
     fn drop(&mut self) {
         let of_loop = &self.timers.of_loops[self.of_loop];
         let counter = if self.stage == Stage::Pending { &of_loop.pending } else { &of_loop.running };
-        counter.fetch_sub(1, Ordering::SeqCst);
+        let before = counter.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "each timer is counted until it is over");
     }
 }
 

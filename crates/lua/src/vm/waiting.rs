@@ -101,7 +101,8 @@ impl Making {
         }
         let begins = is_wanted();
         if !begins {
-            self.0.swap(false, Ordering::SeqCst);
+            let was_under_way = self.0.swap(false, Ordering::SeqCst);
+            debug_assert!(was_under_way, "one making at a time");
         }
         begins
     }
@@ -109,7 +110,8 @@ impl Making {
     /// It is over, and what it has made is published.
     pub(crate) fn end(&self, line: &Line) {
         // An exchange, which has its place among those of `begin`.
-        self.0.swap(false, Ordering::SeqCst);
+        let was_under_way = self.0.swap(false, Ordering::SeqCst);
+        debug_assert!(was_under_way, "a making ends once");
         line.wake_all();
     }
 }
