@@ -41,7 +41,7 @@ const DEFAULT_KINDS: &str = "ssi,gzip,spin-0.5,spin-5,spin-60,spin-200";
 /// What an nginx can do without modules of others.
 const NGINX_KINDS: [&str; 2] = ["ssi", "gzip"];
 
-/// (name, paths of the hungry clients, who take them in turn)
+/// (name, paths that the hungry clients take in turn)
 const KINDS: [(&str, &[&str]); 9] = [
     ("ssi", &["/ssi/page.html"]),
     ("gzip", &["/gzip/text"]),
@@ -131,7 +131,7 @@ fn compare(
     let can = |subject: &&Subject| subject.binary.product == Product::Clearway || NGINX_KINDS.contains(kind);
     let subjects: Vec<&Subject> = subjects.iter().filter(can).collect();
     let mut runs: Vec<Vec<Run>> = subjects.iter().map(|_| Vec::new()).collect();
-    // What an answer takes is the same for all, or who is slow alone would do more work.
+    // What an answer takes is the same for all, or a server that is slow alone would do more work.
     let mut costs = Vec::new();
     for _ in 0..rounds {
         for (subject, runs) in subjects.iter().zip(&mut runs) {

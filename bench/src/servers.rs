@@ -70,10 +70,10 @@ pub(crate) fn lua_modules() -> String {
     load("ndk_http") + &load("ngx_http_lua")
 }
 
-/// Who a server runs as.
+/// The user that a server runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
-    /// Whoever runs this program.
+    /// The user that runs this program.
     Same,
     /// 65534, without any privilege.
     Nobody,

@@ -1,6 +1,6 @@
 //! Builds LuaJIT, and beside it what says where its structures have which field.
 //!
-//! All of the library is linked, whoever uses it: modules in C that Lua loads want any part of its
+//! All of the library is linked, whether used here or not: modules in C that Lua loads want any part of its
 //! interface. What links this crate gives the linker `exports.list` (`DEP_LUAJIT_EXPORTS`), or such modules
 //! find nothing.
 #![allow(clippy::disallowed_macros, reason = "a build script tells cargo by its standard output")]

@@ -2,7 +2,7 @@
 //! first byte of the input chooses the size of the pieces.
 #![no_main]
 
-#[expect(dead_code, reason = "each who looks on uses a part")]
+#[expect(dead_code, reason = "each test uses a part")]
 #[path = "../../crates/h1/tests/connection/mod.rs"]
 mod connection;
 

@@ -1,5 +1,5 @@
-//! The sink that every layer logs through. Who implements it decides where lines go; a sink never
-//! blocks its caller, so it may be called from a loop, a pool thread or at boot alike.
+//! The sink that every layer logs through. The implementation decides where lines go; a sink never blocks its
+//! caller, so it may be called from a loop, a pool thread or at boot alike.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;

@@ -80,7 +80,7 @@ fn show_version(show: Show) {
     if show.configure_arguments {
         text.push_str(&version::configure_arguments());
     }
-    // Who does not want to know has closed it.
+    // A failed write is ignored: the reader has closed the stream.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

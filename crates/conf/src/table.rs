@@ -193,7 +193,7 @@ impl<C: 'static> Scope<'_, C> {
             .block(directive, context)
     }
 
-    /// Keeps a warning for whoever started the walk.
+    /// Keeps a warning for the caller that started the walk.
     pub fn warn(&mut self, warning: Error) {
         self.warnings.push(warning.with_level(clearway_base::log::Level::Warn));
     }

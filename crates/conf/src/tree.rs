@@ -3,7 +3,7 @@
 //! nginx reads and executes one directive after the other, so that of several mistakes it reports
 //! the one that comes first in the text. Here reading comes first and execution second. To report
 //! the same mistake, reading never fails: a block that could not be read to its end holds what was
-//! read and, behind it, the error, and who walks the tree meets the error where nginx would.
+//! read and, behind it, the error, and a walk over the tree meets the error where nginx would.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub struct Block {
     pub broken: Option<Box<Error>>,
 }
 
-/// Directives of one block. A copy is another handle: who executes a block later keeps it.
+/// Directives of one block. A copy is another handle; a module that executes a block later keeps one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives(Arc<[Directive]>);
 
@@ -135,7 +135,7 @@ impl Block {
         self.end()
     }
 
-    /// What comes behind the last directive: nothing, or why reading stopped there. Who iterates
+    /// What comes behind the last directive: nothing, or why reading stopped there. A caller that iterates
     /// over [`Block::directives`] by hand asks this afterwards.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! Bodies: counted bytes and the chunked coding (RFC 9112 §7.1), strict: CRLF and nothing else
-//! ends a line here. Owned by a connection; whoever polls its task runs it.
+//! ends a line here. Owned by a connection; runs in the poll of the connection's task.
 //!
 //! Invariants: no byte is looked at twice; nothing is buffered; what a peer can send besides data is
 //! bounded by [`CHUNK_OVERHEAD_MAX_BYTES`] and [`TRAILERS_MAX_BYTES`].

@@ -1,5 +1,6 @@
-//! The body of one request between the socket and whoever stores or drops it. It holds what was received
-//! behind the head, and gives back what turns out to belong to the next request. Owned by the request.
+//! The body of one request between the socket and the code that stores or drops it. It holds what was
+//! received behind the head, and gives back what turns out to belong to the next request. Owned by the
+//! request.
 //!
 //! Invariant: each received byte is decoded once, in the order in which it came, whether it is kept or not.
 

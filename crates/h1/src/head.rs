@@ -1,5 +1,5 @@
 //! The parser of request heads: its state while a head arrives, which it writes into the head of `message`.
-//! One value per request, owned by the request; whoever polls the connection's task runs it.
+//! One value per request, owned by the request; it runs in the poll of the connection's task.
 //!
 //! Invariant: the same bytes give the same result however they were split.
 

@@ -1,7 +1,7 @@
 //! However a stream of requests is split, the events are the same; and requests made of parts come out in
 //! those parts.
 
-#[expect(dead_code, reason = "each who looks on uses a part")]
+#[expect(dead_code, reason = "each test uses a part")]
 mod connection;
 
 use clearway_h1::{Fault, HeadParser, Options};

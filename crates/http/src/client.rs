@@ -1,5 +1,5 @@
-//! Who requests are answered for. Shared by all requests of a connection, of which several may run at once;
-//! what carries their bytes it does not know (`link`).
+//! The client that requests are answered for. Shared by all requests of a connection, of which several may
+//! run at once; what carries their bytes it does not know (`link`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::link::parts::Parts;
 /// Serial numbers of connections (`$connection`), over the whole process.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// Who is at the other end of a connection, as far as answering requests has to know.
+/// The peer of a connection, as far as answering requests has to know it.
 pub struct Client {
     /// The loop that the connection is at home on.
     pub home: LoopRef,
@@ -100,10 +100,10 @@ impl Client {
     }
 }
 
-/// Who a request comes from, what it is answered with, and what carries it.
+/// The client of a request, the configuration that answers it, and the link that carries it.
 #[derive(Clone, Copy)]
 pub struct Way<'c> {
-    /// Who it comes from.
+    /// The client that sends it.
     pub client: &'c Client,
     /// What it is answered with, to its end.
     pub setup: &'c Arc<Setup>,

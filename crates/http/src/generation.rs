@@ -4,7 +4,7 @@
 //! What is published is swapped off the loops. A connection compares a number, and fetches what is
 //! published (lock-free) only where that has changed and no request of its own borrows from what it has.
 //! So a generation lives as long as a listener or a connection uses it; idle connections, which are woken
-//! after a swap, let go of it then. It is not freed on a loop: who made it is given its parts back.
+//! after a swap, let go of it then. It is not freed on a loop: its maker is given its parts back.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

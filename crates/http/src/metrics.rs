@@ -1,5 +1,5 @@
 //! What connections and requests count: the states that `stub_status` tells, with nginx's meaning, and the
-//! statuses of responses. Numbers only grow, apart for each loop; who shows them subtracts.
+//! statuses of responses. Numbers only grow, apart for each loop; the page that shows them subtracts.
 //!
 //! A task can be polled away from its loop while the loop goes on, so two threads may count for one loop
 //! at once: these are atomic additions, three for a request, to lines that as a rule one processor has.
@@ -20,14 +20,12 @@ pub(crate) static ALL: &[Metric] = &[
     Metric::Counter(&TLS_BROKEN),
 ];
 
-/// See its text.
 pub(crate) static CONNECTIONS_MOVED: Counter = Counter::new(
     "connections_moved_total",
     "connections",
     "Connections that became idle on a loop that lagged, and were moved to another loop.",
 );
 
-/// See its text.
 pub(crate) static TLS_BROKEN: Counter = Counter::new(
     "tls_connections_broken_total",
     "connections",

@@ -87,7 +87,7 @@ impl Request<'_> {
         self.client.front.as_ref()?.proxied()
     }
 
-    /// Who has connected, whatever was said of the client since.
+    /// The peer that connected, whatever address the client was given since.
     pub fn connection_peer(&self) -> PeerAddr {
         self.client.peer
     }

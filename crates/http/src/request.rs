@@ -76,7 +76,7 @@ impl Text {
     }
 }
 
-/// Who asks for a path.
+/// The origin of the request for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The client.
@@ -201,7 +201,7 @@ pub(crate) static LIMIT_RATE: ContextKey<u64> = ContextKey::new(Lasts::Inherited
 /// A charset in place of what the location says.
 static CHARSET_OVERRIDE: ContextKey<Box<[u8]>> = ContextKey::new(Lasts::ToTheEnd);
 
-/// Who is the client in place of who has connected.
+/// The client's address, where it is not that of the peer that connected.
 static CHANGED_PEER: ContextKey<clearway_net::PeerAddr> = ContextKey::new(Lasts::Inherited);
 
 /// What the client called the server.
@@ -361,7 +361,7 @@ impl<'c> Request<'c> {
         }
     }
 
-    /// Who it comes from, what it is answered with, and what carries it.
+    /// The client, the configuration that answers the request, and the link that carries it.
     pub(crate) fn way(&self) -> Way<'c> {
         Way { client: self.client, setup: self.setup, link: self.link }
     }
@@ -674,7 +674,7 @@ impl<'c> Request<'c> {
         }
     }
 
-    /// Address of the client: of who has connected, unless it was changed.
+    /// Address of the client: that of the peer that connected, unless it was changed.
     pub fn peer(&self) -> clearway_net::PeerAddr {
         self.context(&CHANGED_PEER).copied().unwrap_or(self.client.peer)
     }
@@ -689,7 +689,7 @@ impl<'c> Request<'c> {
         self.context(&CHANGED_PEER).is_some()
     }
 
-    /// Who asks for the path.
+    /// The origin of the request for the path.
     pub fn origin(&self) -> Origin {
         self.node().origin
     }

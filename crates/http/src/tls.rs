@@ -64,7 +64,7 @@ pub enum Verify {
     On,
     /// They may, and then it must be sound.
     Optional,
-    /// They may, and it need not be signed by anybody who is known.
+    /// They may, and it need not be signed by a known authority.
     OptionalNoCa,
 }
 
@@ -302,7 +302,7 @@ impl Request<'_> {
     }
 }
 
-/// Whether it only means that nobody who is known has signed the certificate.
+/// Whether it only means that no known authority has signed the certificate.
 fn is_forgiven(verify: Verify, number: i64) -> bool {
     /// Of X509_V_ERR: the issuer is not there, its own, its own in the chain, the leaf unsigned, untrusted.
     const UNKNOWN_ISSUERS: [i64; 5] = [18, 19, 20, 21, 27];

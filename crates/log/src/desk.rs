@@ -1,13 +1,13 @@
-//! What the writer's threads share behind one lock: destinations, the lines that wait for them, and
-//! who does what. Nothing that can block for long happens under the lock: a destination is taken out
-//! with its lines as a `Job`, worked on, and put back.
+//! What the writer's threads share behind one lock: destinations, the lines that wait for them, and which
+//! thread does what. Nothing that can block for long happens under the lock: a destination is taken out with
+//! its lines as a `Job`, worked on, and put back.
 //!
 //! 1. One thread is *on duty*: it takes lines off the queue and does jobs. `duty` is its number.
-//! 2. A job that is found at work by two looks in a row is stuck. Who looked takes the duty over: the
-//!    number grows, and the job's *lane* is stuck, which are the destinations that block together (files
+//! 2. A job that is found at work by two looks in a row is stuck. The thread that looked takes the duty over:
+//!    the number grows, and the job's *lane* is stuck, which are the destinations that block together (files
 //!    of one device). Nobody else begins a job of a stuck lane.
-//! 3. Who comes back from a job and is not on duty any more does what has gathered for its lane, until
-//!    there is nothing, and frees the lane under the same lock that says so.
+//! 3. A thread that comes back from a job and is not on duty any more does the jobs that have gathered for
+//!    its lane, until there are none, and frees the lane under the same lock that says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -232,10 +232,10 @@ pub(crate) struct Desk {
     pub(crate) roles: Roles,
 }
 
-/// Who does what.
+/// The threads and their jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
-    /// The number of who is on duty; 0 before there was anyone.
+    /// The number of the thread on duty; 0 before there was one.
     pub(crate) duty: u32,
     /// What the one on duty is at.
     pub(crate) working: Option<Lane>,

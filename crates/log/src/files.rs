@@ -1,6 +1,6 @@
-//! The files behind logs, as who writes them sees them: chunks leave in one write(2) each. A file
-//! that cannot be written loses lines; they are counted, and a full disk is tried again in the next
-//! second. Runs where blocking is allowed.
+//! The files behind logs, as the writer sees them: chunks leave in one write(2) each. A file that cannot be
+//! written loses lines; they are counted, and a full disk is tried again in the next second. Runs where
+//! blocking is allowed.
 
 use std::fmt;
 use std::fs::File;
@@ -52,8 +52,8 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// Opens files by their names. A FIFO without a reader is an error: whoever waited for one would answer no
-/// signal.
+/// Opens files by their names. A FIFO without a reader is an error: a process that waited for one would
+/// answer no signal.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk;
 

@@ -38,7 +38,7 @@ const WAKES_MAX: u32 = 256;
 /// where their client reads the log at once it finds the lines there, not after a nap.
 const WAKES_TIME: Duration = Duration::from_millis(50);
 /// What it asks for at a stretch, microseconds, the least that can be asked for: a thread that wakes for
-/// a line is let in before the slice of whoever runs there is over.
+/// a line is let in before the slice of the thread that runs there is over.
 const SLICE_US: u64 = 100;
 /// Lost lines are reported at most this often.
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 }
 
 fn run(shared: &Arc<Shared>, blocking: &Blocking) {
-    // Who wrote and reads the log right afterwards finds the line there, also on a busy machine.
+    // A test that wrote and reads the log right afterwards finds the line there, also on a busy machine.
     let tid = thread::current();
     if let Ok(nice) = thread::nice(tid) {
         // Where it is refused lines come a little later.
@@ -137,10 +137,10 @@ fn serve(shared: &Shared, blocking: &Blocking, duty: u32) {
     }
 }
 
-/// Ends all threads. Who waits for a flush finds that they have ended, and sees to what came since.
+/// Ends all threads. A waiter for a flush finds that they have ended, and writes what came since.
 fn end(shared: &Shared) {
     lock(&shared.desk).roles.end = End::Over;
-    // Read behind the lock: who asked before it counts, who asks later sees that there is nobody.
+    // Read behind the lock: a flush asked for earlier counts, a later one sees that no thread is left.
     shared.receipts.settle(shared.receipts.asked());
     shared.receipts.set(Promptness::Slow);
     shared.wake_watch();
@@ -201,8 +201,8 @@ fn sleep(shared: &Shared, blocking: &Blocking, asked: Receipt) {
     });
 }
 
-/// Writes what is queued and does what is due, on duty or, in a writer without threads, for whoever
-/// flushes; how many lines there were.
+/// Writes what is queued and does what is due, on duty or, in a writer without threads, for the caller of
+/// `flush`; returns the number of lines.
 fn pass(shared: &Shared, duty: Option<u32>) -> Result<usize, Relieved> {
     let mut taken = 0;
     lock(&shared.desk).retry_held();
@@ -276,8 +276,8 @@ fn begin_watch(shared: &Shared) {
     }
 }
 
-/// Ends what was begun in a lane. Who was relieved meanwhile does what has gathered for the lane, and
-/// frees it.
+/// Ends what was begun in a lane. A thread that was relieved meanwhile does the jobs that have gathered for
+/// the lane, and frees it.
 fn finish(
     shared: &Shared,
     duty: Option<u32>,

@@ -66,7 +66,7 @@ impl Writer {
         Self::with_queue(opener, QUEUE_LINES, QUEUE_BYTES)
     }
 
-    /// The same with room for a few lines only, for who writes each of them at once with `flush`.
+    /// The same with room for a few lines only, for a caller that writes each of them at once with `flush`.
     #[must_use]
     pub fn direct(opener: Box<dyn Opener>) -> Self {
         Self::with_queue(opener, DIRECT_LINES, QUEUE_BYTES)
@@ -351,9 +351,9 @@ pub(crate) struct Shared {
     registry: Mutex<Registry>,
     report: Mutex<Weak<ErrorLog>>,
     pub(crate) desk: Mutex<Desk>,
-    /// Held by who stands by.
+    /// Held by the thread that stands by.
     pub(crate) seat: Mutex<()>,
-    /// 0 while who stands by sleeps because nothing is written; a futex.
+    /// 0 while the thread that stands by sleeps because nothing is written; a futex.
     pub(crate) watching: AtomicU32,
 }
 
@@ -393,7 +393,7 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// Wakes who stands by.
+    /// Wakes the thread that stands by.
     pub(crate) fn wake_watch(&self) {
         self.watching.store(2, Ordering::SeqCst);
         clearway_os::futex::wake(&self.watching, 1);

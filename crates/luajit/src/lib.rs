@@ -1,9 +1,9 @@
 //! LuaJIT behind a safe interface, and the stacks of Lua that runs.
 //!
-//! [`Vm`] is one interpreter, used by whoever has it exclusively: [`Stack`] is values, [`Vm::resume_for`]
-//! runs a coroutine, [`Call`] is a function of ours that Lua calls. Errors come back as [`Fault`]; none
-//! unwinds through code that owns anything. [`walk`] reads where Lua is, from a signal's handler or another
-//! thread; `interrupt` ends what runs for too long.
+//! [`Vm`] is one interpreter, used by its exclusive holder: [`Stack`] is values, [`Vm::resume_for`] runs a
+//! coroutine, [`Call`] is a function of ours that Lua calls. Errors come back as [`Fault`]; none unwinds
+//! through code that owns anything. [`walk`] reads where Lua is, from a signal's handler or another thread;
+//! `interrupt` ends what runs for too long.
 #![deny(unsafe_op_in_unsafe_fn)]
 // For the whole crate, since the lint looks at no attribute nearer to a macro that makes items.
 #![expect(

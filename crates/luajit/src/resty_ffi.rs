@@ -3,15 +3,16 @@
 //!
 //! 1. A queue and a task are known to C by addresses at which nothing is, in a range that is kept free: one
 //!    that is used too late, or twice, is found out and changes nothing.
-//! 2. A task has a slot. `word` is its generation, which moves when the slot is free again, and a phase. Who
-//!    moves TAKEN to ANSWERING writes the answer, then moves on to ANSWERED: it is the waiter's from then on.
-//! 3. WAKER set means: the cell `waker` is full and belongs to who moves to ANSWERED. The waiter writes the
-//!    cell while the bit is clear, then sets it, and clears it before it writes again.
+//! 2. A task has a slot. `word` is its generation, which moves when the slot is free again, and a phase. The
+//!    thread that moves TAKEN to ANSWERING writes the answer, then moves on to ANSWERED: it is the waiter's
+//!    from then on.
+//! 3. WAKER set means: the cell `waker` is full and belongs to the thread that moves to ANSWERED. The waiter
+//!    writes the cell while the bit is clear, then sets it, and clears it before it writes again.
 //! 4. A waiter that has its answer or leaves sets GONE, what answers sets LEFT as its last step; the second
 //!    of the two frees the slot, with its buffers.
 //! 5. Requests are allocated by Lua, answers by the plugin, by malloc(3); both are freed here by free(3).
 //! 6. A post pushes, fences, looks for sleepers; a sleeper counts itself, fences, looks for tasks. A sleeper
-//!    is woken once, by who takes it off the count.
+//!    is woken once, by the thread that takes it off the count.
 #![expect(unsafe_code, reason = "functions that plugins call, and buffers of malloc's")]
 
 use std::any::TypeId;

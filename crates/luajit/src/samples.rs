@@ -23,7 +23,7 @@ struct Cell {
 }
 
 // SAFETY: `os::sampling` has one sampler for a cell, and its states give the stack to the handler or to the
-// one who reads the sample, never to both.
+// reader of the sample, never to both.
 unsafe impl Sync for Cell {}
 
 static TABLE: [Cell; CELLS] =

@@ -1,4 +1,4 @@
-//! The stack of one thread of Lua, by whoever holds the VM: values are pushed, looked at, and stored in
+//! The stack of one thread of Lua, for the holder of the VM: values are pushed, looked at, and stored in
 //! tables.
 //!
 //! Slots are numbered as in Lua's C interface: from 1 upward, or from -1 downward from the top. A slot that

@@ -74,7 +74,7 @@ impl Coroutine {
     }
 }
 
-// SAFETY: what the pointer leads to is touched by the one who has the VM.
+// SAFETY: what the pointer leads to is touched only by the holder of the VM.
 unsafe impl Send for Coroutine {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,7 +327,7 @@ impl Vm {
     /// Nothing is run in it any more.
     pub fn give_up(&mut self) {
         let main = self.main;
-        // SAFETY: in mode Host, by the one who has the VM.
+        // SAFETY: in mode Host, by the holder of the VM.
         unsafe { self.host().halt_for(main, Halt::Poisoned) };
     }
 

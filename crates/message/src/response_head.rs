@@ -67,7 +67,7 @@ pub struct ResponseHead<'c> {
     pub etag: Option<Text<'c>>,
     /// Whether it may be sent in parts.
     pub ranges: Ranges,
-    /// `Content-Encoding`: how whoever made the body, or a filter, has encoded it.
+    /// `Content-Encoding`: how the handler that made the body, or a filter, has encoded it.
     pub content_encoding: Option<Text<'c>>,
     /// Whether another `Accept-Encoding` may get another response, which `Vary` tells caches.
     pub varies: Varies,

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(sent_status(internal::CLIENT_CLOSED_REQUEST), 499);
     }
 
-    /// Who got a longer page from nginx 1.31.5.
+    /// The expectations are the pages' lengths in nginx 1.31.5.
     #[test]
     fn padding_is_for_two_families_of_browsers() {
         for (agent, wanted) in [

@@ -1,4 +1,4 @@
-//! What a metric is, and how its values are handed to who shows them.
+//! A metric, and how its values are handed to the page that shows them.
 
 use crate::histogram::Durations;
 

@@ -1,4 +1,4 @@
-//! All metrics of a server together, as who shows them asks for them: in parts, each of which takes
+//! All metrics of a server together, as the page that shows them asks for them: in parts, each of which takes
 //! microseconds, so that a loop that writes a page can let others run in between.
 
 use crate::counter::Counter;

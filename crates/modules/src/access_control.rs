@@ -1,4 +1,4 @@
-//! Who may: by address, password, subrequest, referer, link and rate. Runs in the access and pre-access
+//! Access control by address, password, subrequest, referer, link and rate. Runs in the access and pre-access
 //! phases of a request.
 
 pub mod access;

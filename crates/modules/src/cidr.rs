@@ -157,14 +157,14 @@ impl Cidr {
 /// How far a chain of proxies is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// To whom the last one names.
+    /// To the address that the last proxy names.
     Last,
-    /// To the first who is not trusted.
+    /// To the first address that is not trusted.
     Untrusted,
 }
 
 /// Follows the addresses in `lines` (those of `X-Forwarded-For`, in their order) from the last one on, as
-/// long as whoever names them is in one of the networks. `ip` is who sent the request.
+/// long as the address that names the next one is in one of the networks. `ip` is the sender of the request.
 pub(crate) fn forwarded<'a>(
     ip: IpAddr,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -177,8 +177,8 @@ pub(crate) fn forwarded<'a>(
     found.and_then(PeerAddr::ip).unwrap_or(ip)
 }
 
-/// The same with who is trusted given as a function, and with ports; `None` where nobody who is trusted
-/// has named another address.
+/// The same with ports and with trust decided by a function; `None` where no trusted sender has named another
+/// address.
 pub(crate) fn forwarded_peer<'a>(
     mut peer: PeerAddr,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,

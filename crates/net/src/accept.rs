@@ -111,7 +111,7 @@ pub trait Source {
 pub struct Accepted {
     /// Nonblocking and close-on-exec.
     pub socket: OwnedFd,
-    /// Who connected.
+    /// The peer that connected.
     pub peer: PeerAddr,
     /// To be kept as long as the connection.
     pub slot: ConnectionSlot,
@@ -140,9 +140,9 @@ impl AcceptStop {
     }
 
     /// The same for a socket with which nobody is to go on, such as that of a listener that a reload has
-    /// removed: nobody who connects is lost between the last accept4(2) and the close(2), nor in the
-    /// middle of a handshake, for which the tasks wait up to [`DRAIN_MS`]. Not to be called while another
-    /// process serves the socket as well, which would get no more connections.
+    /// removed: no connection is lost between the last accept4(2) and the close(2), nor in the middle of a
+    /// handshake, for which the tasks wait up to [`DRAIN_MS`]. Not to be called while another process serves
+    /// the socket as well, which would get no more connections.
     pub fn remove(&self) {
         self.0.store(REMOVED, Ordering::Release);
     }
@@ -222,7 +222,7 @@ impl<S: Source> Acceptor<S> {
         }
         match self.source.poll_acceptable(cx) {
             Poll::Ready(()) => Poll::Ready(true),
-            // Who stops it wakes who has registered before; who registers after that sees it here.
+            // The stopper wakes the tasks that registered before; a task that registers later sees it here.
             Poll::Pending if self.stop.is_stopped() => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         }
@@ -234,7 +234,7 @@ impl<S: Source> Acceptor<S> {
         self.source.leave_others();
         let waits = self.stop.waits();
         if self.stop.is_removed() {
-            // Where that is not allowed, who owns the sockets has done it.
+            // Where that is not allowed, the owner of the sockets has done it.
             self.source.refuse_handshakes();
         }
         let end_ms = self.source.now_ms() + if waits { DRAIN_MS } else { 0 };
@@ -541,7 +541,7 @@ mod tests {
         script.arrive([Ok(31)]);
         turns(1);
         assert_eq!((taken.lock().unwrap().len(), lines()), (31, vec![reusing.to_owned()]));
-        // None is free: who comes waits until one is closed.
+        // None is free: a new connection waits until one is closed.
         script.arrive([Ok(32)]);
         turns(1);
         script.waiting.store(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Opening listening sockets: options, nginx's messages, its five attempts. Boot only.
 //!
-//! Invariant: a socket that is returned listens, is nonblocking and close-on-exec. The file of a unix
-//! socket belongs to whoever bound it: binding fails while it is there, [`close_unix`] removes it.
+//! Invariant: a socket that is returned listens, is nonblocking and close-on-exec. The file of a unix socket
+//! belongs to the process that bound it: binding fails while it is there, [`close_unix`] removes it.
 
 use std::fmt;
 use std::io;

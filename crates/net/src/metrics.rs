@@ -2,18 +2,18 @@
 
 use clearway_metrics::Counter;
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static ACCEPTED: Counter =
     Counter::new("connections_accepted_total", "connections", "Connections accepted from clients.");
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static REFUSED: Counter = Counter::new(
     "connections_refused_total",
     "connections",
     "Connections closed as soon as they were accepted, because worker_connections were in use: raise it.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static RECLAIMED: Counter = Counter::new(
     "connections_reclaimed_total",
     "connections",
@@ -21,7 +21,7 @@ pub static RECLAIMED: Counter = Counter::new(
      worker_connections or descriptors were almost in use: raise these, or lower keepalive_timeout.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static ACCEPT_PAUSES: Counter = Counter::new(
     "accept_pauses_total",
     "pauses",

@@ -30,7 +30,7 @@ pub struct LoopSource {
 enum Turns {
     /// It is the same loop that is told first.
     No,
-    /// They share one socket, and who was told goes to the end.
+    /// They share one socket, and the loop that was told of a connection goes to the end.
     Yes,
 }
 

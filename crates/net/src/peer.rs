@@ -1,4 +1,4 @@
-//! The address of whoever connected, small enough to lie in every connection.
+//! The address of a peer that connected, small enough to lie in every connection.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

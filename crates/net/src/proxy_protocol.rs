@@ -44,7 +44,7 @@ const TLV_SSL_NAMES: &[(&[u8], u64)] =
 /// What a header says of the connection that the proxy has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxied {
-    /// Who connected to the proxy.
+    /// The client that connected to the proxy.
     pub source: Endpoint,
     /// Where the proxy was connected to.
     pub destination: Endpoint,

@@ -107,7 +107,7 @@ fn who_connects_while_a_socket_is_removed_is_served_or_refused() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
-                        // Who is not answered at first would have to wait for a second.
+                        // A client that is not answered at first would have to wait for a second.
                         if let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(30)) {
                             let count = if is_answered(&stream) { &served } else { &broken };
                             count.fetch_add(1, Ordering::Relaxed);

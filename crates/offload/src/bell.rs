@@ -5,8 +5,8 @@
 //! 1. A ringer publishes its work first, then rings: fence, then it looks at `idle`.
 //! 2. A sleeper announces itself in `idle`, then fence, then looks for work once more. With rule 1
 //!    and the two fences one of the two sees the other; so no work is left with all asleep.
-//! 3. Who takes 1 off `idle` owns one announcement. A ringer that did adds one token and wakes one
-//!    sleeper: nobody else pays for that sleeper. A sleeper that did (work seen, time over) goes.
+//! 3. The thread that takes 1 off `idle` owns one announcement. A ringer that did adds one token and wakes
+//!    one sleeper: nobody else pays for that sleeper. A sleeper that did (work seen, time over) goes.
 //! 4. A sleeper whose announcement is gone takes a token instead: it is there or about to come. It
 //!    does not matter whose token it is: announcements and tokens are equal in number to sleepers.
 //! 5. A sleeper returns without saying why. Its caller looks for work, and looks again after each

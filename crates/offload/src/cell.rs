@@ -6,7 +6,7 @@ use std::sync::TryLockError;
 
 use crate::sync::Mutex;
 
-/// Holds a value for whoever owns the cell at that moment.
+/// Holds a value for the thread that owns the cell at that moment.
 #[derive(Debug)]
 pub(crate) struct Turn<T>(Mutex<Option<T>>);
 

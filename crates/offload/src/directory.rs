@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         directory.rename(&blocking, temporary, name).unwrap();
         assert_eq!(std::fs::metadata(path.join("d/ef")).unwrap().mode() & 0o777, 0o700);
-        // Another directory in its place changes nothing for those who hold it.
+        // Another directory in its place changes nothing for its holders.
         std::fs::rename(&path, scratch.path().join("elsewhere")).unwrap();
         std::fs::create_dir(&path).unwrap();
         assert_eq!(text(directory.open_file(&blocking, name).unwrap()), "body");

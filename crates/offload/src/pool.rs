@@ -333,7 +333,7 @@ pub(crate) struct Ticket {
 /// By what its lane is found.
 #[derive(Clone, Copy)]
 pub(crate) enum Whose {
-    /// By the hash of who wants it.
+    /// By the hash of the client that wants it.
     Client(u64),
     /// By its number.
     Lane(usize),

@@ -5,7 +5,7 @@
 //!
 //! 1. Position `p` belongs to slot `p mod slots`. A slot whose stamp is `p` is free for the push of
 //!    `p`, with `p + 1` it is full and open to the pop of `p`; positions only grow.
-//! 2. Who moves `tail` (`head`) from `p` to `p + 1` owns the slot until it stores the next stamp
+//! 2. The thread that moves `tail` (`head`) from `p` to `p + 1` owns the slot until it stores the next stamp
 //!    (release): `p + 1` after a push, `p + slots` after a pop.
 //! 3. A push gives up when `limit` positions are taken, or when its slot is not free yet because a
 //!    pop from one lap before has not finished.

@@ -4,11 +4,11 @@
 //! `word` has a phase and a bit:
 //!
 //! 1. QUEUED → RUNNING is the pool thread's, QUEUED → CANCELLED the future's when it is dropped (or
-//!    when the pool turns out to be closed). Who makes the move owns the `job` cell: to run it, or to
-//!    drop it there and then.
+//!    when the pool turns out to be closed). The side that makes the move owns the `job` cell: to run it, or
+//!    to drop it there and then.
 //! 2. RUNNING → DONE follows the writing of `result`, which belongs to the future from then on.
-//! 3. WAKER set means: the `waker` cell is full and belongs to who makes the move to DONE. The future
-//!    writes the cell while the bit is clear, then sets it, and clears it before it writes again.
+//! 3. WAKER set means: the `waker` cell is full and belongs to the thread that makes the move to DONE. The
+//!    future writes the cell while the bit is clear, then sets it, and clears it before it writes again.
 //! 4. A future that finds DONE in the old value when it sets the bit came too late to be woken: it
 //!    takes the result at once. One that finds DONE when it clears the bit leaves the waker alone.
 

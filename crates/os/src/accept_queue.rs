@@ -1,5 +1,5 @@
-//! Listening TCP sockets and who takes from them: how many connections wait, and which of the sockets that
-//! share an address (SO_REUSEPORT) get the new ones. Nothing here waits.
+//! Listening TCP sockets and their queues: how many connections wait, and which of the sockets that share an
+//! address (SO_REUSEPORT) get the new ones. Nothing here waits.
 #![expect(unsafe_code, reason = "TCP_INFO and SO_ATTACH_REUSEPORT_CBPF have no safe wrapper")]
 
 use std::io;

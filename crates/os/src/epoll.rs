@@ -67,8 +67,8 @@ impl Epoll {
     }
 }
 
-/// An eventfd. Registered edge-triggered each write is one event, and nobody needs to read it; who
-/// watches it with poll(2) takes what was written.
+/// An eventfd. Registered edge-triggered each write is one event, and nobody needs to read it; a watcher with
+/// poll(2) takes what was written.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 

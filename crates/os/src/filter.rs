@@ -10,9 +10,9 @@ const TCP_SYN: u32 = 0x02;
 const TCP_ACK: u32 = 0x10;
 
 /// Has the kernel drop the first packet of every new TCP connection to a listening socket, so that
-/// handshakes that have begun are completed and no others begin. Who is not answered tries again after
-/// a second, and meets whoever listens then. Accepted connections inherit the filter, which does nothing
-/// to them.
+/// handshakes that have begun are completed and no others begin. A client that is not answered tries again
+/// after a second, and meets the socket that listens then. Accepted connections inherit the filter, which
+/// does nothing to them.
 ///
 /// # Errors
 /// As setsockopt(2).

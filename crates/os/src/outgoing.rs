@@ -175,7 +175,7 @@ pub fn set_option(fd: BorrowedFd<'_>, option: SocketOption, value: i32) -> io::R
     Ok(())
 }
 
-/// Takes one datagram: its length, which is more than that of `buf` where its end was lost, and who sent it,
+/// Takes one datagram: its length, which is more than that of `buf` where its end was lost, and its sender,
 /// where that has an internet address.
 ///
 /// # Errors

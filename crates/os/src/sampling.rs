@@ -1,11 +1,11 @@
 //! Samples of what a thread does while it uses the processor: a timer on its CPU clock sends it a signal,
-//! whose handler walks the frames of its stack (stack_walk.rs). Who sleeps gets none, and since the kernel
-//! sends the signal where the thread returns to its own code (Linux 5.9 and later), no system call is cut
-//! short by one. Any thread may ask; the handler runs on the sampled one, takes no lock, allocates nothing
-//! and writes to its cell only.
+//! whose handler walks the frames of its stack (stack_walk.rs). A sleeping thread gets none, and since the
+//! kernel sends the signal where the thread returns to its own code (Linux 5.9 and later), no system call is
+//! cut short by one. Any thread may ask; the handler runs on the sampled one, takes no lock, allocates
+//! nothing and writes to its cell only.
 //!
 //! The state of a cell is (generation, phase). FREE → EMPTY when it is taken; the handler takes EMPTY →
-//! WRITING → FULL; the reader FULL → EMPTY. Who gives it up takes EMPTY or FULL → FREE of the next
+//! WRITING → FULL; the reader FULL → EMPTY. The owner that gives it up takes EMPTY or FULL → FREE of the next
 //! generation, or WRITING → DOOMED, and the handler frees it. A handler of an earlier generation finds
 //! another value and leaves it alone.
 #![expect(unsafe_code, reason = "signal masks, timers, a signal handler")]
@@ -83,7 +83,7 @@ fn signal_number() -> libc::c_int {
 
 /// Lets the calling thread be sampled, whatever other signals it has blocked.
 pub fn allow() {
-    // Without a handler the signal, whoever sends it, would end the process; without a stack of its own the
+    // Without a handler the signal, from any sender, would end the process; without a stack of its own the
     // handler might find no room.
     if install().is_err() || signal_stack::prepare().is_err() {
         return;

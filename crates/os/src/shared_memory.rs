@@ -1,5 +1,5 @@
 //! Memory that processes share: a sealed memfd and its mapping. The descriptor is what one process
-//! hands to another; who holds either keeps the contents alive, whichever process dies.
+//! hands to another; a holder of either keeps the contents alive, whichever process dies.
 //!
 //! A mapping is seen as atomic words only. Another process may change any of them at any moment and
 //! may die between any two stores, so that nothing read here is more than an allegation.
@@ -31,8 +31,8 @@ unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Makes `bytes` bytes of zeroed memory, at least one word, and maps them. The descriptor is
-    /// close-on-exec, and sealed: its size never changes again. `name` is for people who look
-    /// into /proc/PID/maps, at most 249 bytes. Pages come when they are first touched.
+    /// close-on-exec, and sealed: its size never changes again. `name` is for people reading /proc/PID/maps,
+    /// at most 249 bytes. Pages come when they are first touched.
     ///
     /// # Errors
     /// As memfd_create(2), ftruncate(2) and mmap(2); `InvalidInput` for less than a word.

@@ -110,7 +110,7 @@ impl Signal {
     }
 }
 
-/// A signal with who sent it.
+/// A signal with its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The signal.

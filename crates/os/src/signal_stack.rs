@@ -88,7 +88,8 @@ impl SignalStack {
         // SAFETY: within the mapping, which outlives its use (`Drop`).
         let low = unsafe { memory.byte_add(GUARD_BYTES) };
         let stack = libc::stack_t { ss_sp: low, ss_flags: 0, ss_size: usable };
-        // SAFETY: reads an initialised stack_t; asks for no old one, which whoever set it up also ends.
+        // SAFETY: reads an initialised stack_t; asks for no old one, which is ended by the code that set it
+        // up.
         match unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) } {
             0 => Ok(new),
             _ => Err(io::Error::last_os_error()),

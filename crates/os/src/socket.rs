@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags};
 
-/// Who connected: an address, or a unix socket (whose name nobody looks at).
+/// The peer that connected: an address, or a unix socket (whose name is not used).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// IPv4 or IPv6.

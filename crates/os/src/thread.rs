@@ -132,7 +132,7 @@ struct Attributes {
 
 /// Gives thread `tid` a scheduling policy (anybody may leave SCHED_BATCH again), a nice value, and the
 /// time for which it wants the processor at a stretch (Linux 6.12 and later; earlier ones ignore it):
-/// who asks for less is let in earlier. `slice_us` is 0 for the system's default.
+/// a thread that asks for less is let in earlier. `slice_us` is 0 for the system's default.
 ///
 /// # Errors
 /// As sched_setattr(2): EACCES or EPERM to raise a priority without the right to.

@@ -161,7 +161,7 @@ mod tests {
         wait_until(&is_asleep);
         drop(end);
         sleeper.join().unwrap();
-        // Who joins may be ahead of the kernel, which takes the thread apart.
+        // The joining thread may be ahead of the kernel, which takes the thread apart.
         wait_until(&|| files.doing().is_none());
     }
 }

@@ -71,9 +71,9 @@ impl Title {
         // The last byte stays the end of the last string.
         let text = &text[..text.len().min(area.bytes - 1)];
         // SAFETY: the kernel told that these bytes are there, and more than `text` has; the stack below
-        // `main` stays for good, the environment no longer lies there, and who looks at the arguments
-        // does so before `main` or through std's copying functions, never by a reference that is kept.
-        // Only one thread writes at a time, since an `Area` is one of its kind and not `Sync`.
+        // `main` stays for good, the environment no longer lies there, and the arguments are read before
+        // `main` or through std's copying functions, never by a reference that is kept. Only one thread
+        // writes at a time, since an `Area` is one of its kind and not `Sync`.
         unsafe {
             area.start.copy_from_nonoverlapping(NonNull::from(text).cast(), text.len());
             area.start.add(text.len()).write_bytes(0, area.bytes - text.len());
@@ -115,7 +115,7 @@ fn parse_area(stat: &[u8]) -> Option<(usize, usize)> {
 /// Has `environ` and its strings on the heap, for good, in their order.
 ///
 /// # Safety
-/// The process has a single thread: whoever reads a variable meanwhile would lose its array.
+/// The process has a single thread: another one that reads a variable meanwhile would lose its array.
 unsafe fn move_environment() {
     let mut moved: Vec<*mut c_char> = Vec::new();
     // SAFETY: by the contract nobody changes it meanwhile; it is null or an array that ends with null.

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 const ENTRY_BYTES: usize = 1024;
 const ENTRY_BYTES_MAX: usize = 16 << 20;
 
-/// Whom a process may become.
+/// A user that a process may become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The name in the user database; groups that list it become supplementary ones.

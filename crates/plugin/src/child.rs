@@ -16,7 +16,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::board::Board;
 use crate::host::{self, Seat};
 
-/// Who has started it; that it is there says what this process is for.
+/// The process that has started it; that it is there says what this process is for.
 const PARENT: &str = "CLEARWAY_PLUGIN_PARENT";
 const LIBRARY: &str = "CLEARWAY_PLUGIN_LIBRARY";
 const NAME: &str = "CLEARWAY_PLUGIN_NAME";

@@ -25,7 +25,7 @@ pub(crate) struct Attempts {
     pub(crate) trailers: Headers,
     /// What stands before the address in the log.
     scheme: &'static str,
-    /// Whom the last location names, if it is one with `proxy_pass`.
+    /// The server that the last location names, if it is one with `proxy_pass`.
     pub(crate) origin: Option<Origin>,
     /// What it is asked for.
     pub(crate) uri: AskedUri,
@@ -286,7 +286,7 @@ impl Attempts {
         *self = Self { list, ..Self::from(begun) };
     }
 
-    /// Writes what is asked for of whom, as the error log shows it.
+    /// Writes the server and the URI asked for, as the error log shows them.
     pub(crate) fn write_url(request: &Request<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(attempts) = Self::of(request) else { return Ok(()) };
         let scheme = attempts.scheme;

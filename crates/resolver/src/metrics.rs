@@ -2,39 +2,39 @@
 
 use clearway_metrics::Counter;
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static QUERIES: Counter = Counter::new(
     "resolver_queries_total",
     "queries",
     "Queries sent to name servers, repeated ones included.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static RESPONSES: Counter =
     Counter::new("resolver_responses_total", "responses", "Responses of name servers that were asked for.");
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static REFUSALS: Counter = Counter::new(
     "resolver_error_responses_total",
     "responses",
     "Responses of name servers that told of an error, such as a name that does not exist.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static STRANGE: Counter = Counter::new(
     "resolver_unexpected_responses_total",
     "responses",
     "Messages from name servers that were broken, late, or not asked for: an attacker may be guessing.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static TIMEOUTS: Counter = Counter::new(
     "resolver_timeouts_total",
     "requests",
     "Requests that have waited for an address in vain for resolver_timeout.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static CROWDED_OUT: Counter = Counter::new(
     "resolver_names_refused_total",
     "requests",

@@ -1,5 +1,5 @@
-//! One name server: the sockets by which it is asked. Its messages are given on as they come; who guesses
-//! one has to guess a port as well, which is why there are several, and none for long.
+//! One name server: the sockets by which it is asked. Its messages are given on as they come; a forger has to
+//! guess a port as well, which is why there are several, and none for long.
 
 use std::future::Future;
 use std::io;

@@ -388,7 +388,7 @@ fn fail(waiting: &[Follower], failure: Failure) {
     waiting.iter().for_each(|follower| follower.waiter.finish(Err(failure)));
 }
 
-/// Tells one what was found, and everybody who will ask for the same name.
+/// Tells one query what was found, and all later ones for the same name.
 fn finish(known: &KnownNames, follower: &Follower, fact: &Fact) {
     let valid_until_s = fact.valid_until_s().min(follower.valid_until_s);
     match fact {

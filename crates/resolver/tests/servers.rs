@@ -324,7 +324,7 @@ fn a_resolver_that_is_dropped_ends() {
     expect_soon("its task has let go of everything", || Arc::strong_count(&lines) == 1);
 }
 
-/// Somebody who guesses is faster than the name server, again and again.
+/// A forger is faster than the name server, again and again.
 #[test]
 fn lies_are_told_of_and_not_believed() {
     let runtime = start(1);

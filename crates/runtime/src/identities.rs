@@ -1,6 +1,6 @@
 //! Identity threads: parked threads whose ids stand for the loops (`$pid`, `PID#TID` in logs). Each
-//! configuration that a worker runs has a set of its own, so that who counts workers by their numbers
-//! sees a reload. Started at boot and at reload, off the loops; dropped on any thread.
+//! configuration that a worker runs has a set of its own, so that a count of workers by their numbers shows a
+//! reload. Started at boot and at reload, off the loops; dropped on any thread.
 
 use std::io;
 use std::sync::Arc;

@@ -92,21 +92,21 @@ pub struct LoopValues {
     pub handovers: u64,
 }
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static SUSPECTS_DETACHED: Counter = Counter::new(
     "suspects_detached_total",
     "polls",
     "A task whose location and phase blocked lately was polled away from its loop from the start.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static SUSPECTS_QUEUED: Counter = Counter::new(
     "suspects_queued_total",
     "polls",
     "A suspect had to wait for a carrier, since the last spares are kept for hand-overs.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static BURNERS_QUEUED: Counter = Counter::new(
     "burners_queued_total",
     "polls",
@@ -114,46 +114,46 @@ pub static BURNERS_QUEUED: Counter = Counter::new(
      is more, are polled at a time.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static STEALS: Counter = Counter::new(
     "steals_total",
     "polls",
     "A loop with nothing to do polled a task that was ready on a crowded one.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static HELPED: Counter = Counter::new(
     "helped_polls_total",
     "polls",
     "A task that takes much CPU was polled by a carrier beside its loop, as there were processors to spare.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static CARRIERS_EXHAUSTED: Counter = Counter::new(
     "handover_carriers_exhausted_total",
     "attempts",
     "A blocked loop, or a suspect, needed a carrier and all were taken: raise handover_carriers.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static CARRIERS_STARTED: Counter =
     Counter::new("carriers_started_total", "threads", "Carriers started, those of the loops included.");
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static CARRIERS_ENDED: Counter = Counter::new(
     "carriers_ended_total",
     "threads",
     "Carriers that ended again, as they were not needed for some seconds.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static DEMOTIONS: Counter = Counter::new(
     "demotions_total",
     "demotions",
     "A carrier that had lost its loop burned CPU, and its priority was lowered until it returned.",
 );
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static TASK_PANICS: Counter = Counter::new(
     "task_panics_total",
     "panics",

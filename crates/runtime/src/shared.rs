@@ -107,7 +107,7 @@ pub(crate) enum Work {
     Help(usize),
 }
 
-/// Who lends a loop, and when the poll that holds it was seen first.
+/// The lender of a loop, and when the poll that holds it was seen first.
 pub(crate) type By = (Lender, Sight);
 
 /// See the file's head.
@@ -144,9 +144,9 @@ pub(crate) struct Shared {
     last_alert_ms: AtomicU64,
 }
 
-/// What carriers ask for as a time slice, in microseconds, the least there is: who asks for less than
-/// the system's default (about 3 ms) is let in before a slice of somebody else is over. Demoted ones
-/// have the default; more than that (100 ms) was tried, and made loops wait for up to 50 ms.
+/// What carriers ask for as a time slice, in microseconds, the least there is: a thread that asks for less
+/// than the system's default (about 3 ms) is let in before another thread's slice is over. Demoted ones have
+/// the default; more than that (100 ms) was tried, and made loops wait for up to 50 ms.
 const SLICE_US: u64 = 100;
 
 /// Nice value of a carrier that burns CPU away from its loop.
@@ -446,7 +446,7 @@ impl Shared {
         lent
     }
 
-    /// A carrier has nothing to do: it is for who waits for one, or ends where the runtime stops.
+    /// A carrier has nothing to do: it goes to a waiter, or ends where the runtime stops.
     pub(crate) fn return_spare(&self, carrier: usize) {
         self.spares.push(carrier);
         self.waiting.look(&self.spares);

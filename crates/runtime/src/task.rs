@@ -6,7 +6,7 @@
 //!    COMPLETE is set puts the task into a queue.
 //! 2. It lives while it is NOTIFIED and not COMPLETE, or RUNNING, or has wakers. So a queue entry and a poll
 //!    need no reference: the entry is NOTIFIED, the poll that takes it makes RUNNING of that.
-//! 3. The future is touched by the holder of RUNNING only, who drops it when it has completed, or when
+//! 3. The future is touched by the holder of RUNNING only, which drops it when it has completed, or when
 //!    nothing can wake it any more. COMPLETE says that it is gone.
 //! 4. The last waker of an unfinished task dooms it: the task is queued once more, and the poll that takes it
 //!    drops the future instead of polling it. So no destructor runs outside the POLL window of a loop
@@ -111,7 +111,7 @@ impl Header {
     }
 }
 
-/// Who may poll a task.
+/// The threads that may poll a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Binding {
@@ -404,7 +404,7 @@ unsafe fn release(task: NonNull<Header>, state: u64) {
 /// Drops the future. What a destructor that panics has not dropped yet is lost.
 ///
 /// # Safety
-/// The caller is the only one who touches the future, and does not touch it again.
+/// The caller is the only one that touches the future, and does not touch it again.
 unsafe fn drop_guarded(task: NonNull<Header>) {
     // SAFETY: as for this function.
     guarded(|| unsafe { (task.as_ref().table.drop_future)(task) });

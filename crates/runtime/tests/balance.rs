@@ -1,5 +1,5 @@
-//! Several loops, and several who burn CPU: tasks that are ready on a crowded loop are polled by others,
-//! bound ones are not; suspects that burn CPU are polled in turn.
+//! Several loops, and several tasks that burn CPU: tasks that are ready on a crowded loop are polled by
+//! others, bound ones are not; suspects that burn CPU are polled in turn.
 #![expect(clippy::disallowed_methods, reason = "these tests block on purpose")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -87,7 +87,7 @@ const BURN: Duration = Duration::from_millis(3);
 struct Burned {
     /// How many did so at once, at most.
     most: usize,
-    /// How many of them took so long that they must have waited for a processor: whoever has its turn and
+    /// How many of them took so long that they must have waited for a processor: a task that has its turn and
     /// cannot use it gives it up, so one more is let in for each of them.
     late: usize,
 }

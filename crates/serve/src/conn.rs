@@ -1,5 +1,5 @@
-//! A connection that carries HTTP/1: who is at the other end, what its next request is answered with, and
-//! what carries it.
+//! A connection that carries HTTP/1: its client, the configuration that answers its next request, and the
+//! link that carries it.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use clearway_runtime::LoopRef;
 
 /// A connection.
 pub(crate) struct Conn {
-    /// Who is at the other end.
+    /// The client.
     pub(crate) client: Client,
     /// What the next request is answered with; exchanged between requests.
     pub(crate) setup: Arc<Setup>,

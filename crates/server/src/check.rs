@@ -41,7 +41,7 @@ pub fn run(source: &dyn Source, options: &Options, test: Test) -> Result<(), Fai
         say(format_args!("configuration file {conf} test is successful"));
     }
     if test.dump {
-        // Who does not want to read it has closed standard output.
+        // A failed write is ignored: the reader has closed standard output.
         let _ = io::stdout().write_all(&clearway_conf::dump(&files));
     }
     Ok(())

@@ -61,7 +61,7 @@ pub(crate) struct Handover {
     pub(crate) group: usize,
     /// The command line of the master.
     pub(crate) options: Options,
-    /// Whom the worker is to run as; absent where it stays who it is.
+    /// The user that the worker runs as; absent where it keeps its own.
     pub(crate) user: Option<User>,
     /// The port of a server without `listen`.
     pub(crate) default_port: u16,

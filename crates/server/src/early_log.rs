@@ -81,6 +81,6 @@ impl Console {
 
 /// Prints a line on standard error as nginx does.
 pub fn say(message: fmt::Arguments<'_>) {
-    // Whoever closed standard error does not want to know.
+    // A failed write is ignored: standard error may be closed.
     let _ = std::io::stderr().write_all(&bytes_of(&format!("nginx: {message}\n")));
 }

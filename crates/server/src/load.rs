@@ -27,7 +27,7 @@ use crate::stock;
 
 /// What a configuration is loaded with.
 pub(crate) struct Means<'a> {
-    /// Who reads.
+    /// The process that reads.
     pub(crate) reader: Reader,
     /// Opens and keeps the logs.
     pub(crate) writer: &'a Arc<Writer>,

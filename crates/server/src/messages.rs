@@ -23,7 +23,7 @@ pub(crate) struct DirectLog {
 }
 
 impl DirectLog {
-    /// Whether lines wait for a reader, whom this thread must not wait for.
+    /// Whether lines wait for a reader, for which this thread must not wait.
     pub(crate) fn has_held_lines(&self) -> bool {
         self.writer.has_held_lines()
     }

@@ -45,7 +45,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &balancers::BALANCERS,
     &keepalive::KEEPALIVE,
     &sticky::STICKY,
-    // Before all that asks who the client is.
+    // Before all modules that ask for the client's address.
     &realip::REALIP,
     // Finds what variables may ask for, so it comes before all that evaluate them.
     &realpath::REALPATH,
@@ -92,7 +92,7 @@ pub(crate) const MODULES: &[&Module] = &[
     &auth_request::AUTH_REQUEST,
     // Likewise; its locations are answered before files are looked for.
     &PLUGIN,
-    // Behind the rewrite module and all that asks who may; requests are passed on behind it.
+    // Behind the rewrite and access modules; requests are passed on behind it.
     &LUA,
     &try_files::TRY_FILES,
     &mirror::MIRROR,

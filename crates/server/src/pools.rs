@@ -19,7 +19,7 @@ const DEFAULT: &str = "default";
 pub(crate) struct Pools(Vec<Arc<Pool>>);
 
 impl Pools {
-    /// For who reads a configuration and runs nothing: something with the pools' names, and no room.
+    /// For a process that reads a configuration and runs nothing: the pools' names, and no room.
     pub(crate) fn idle(core: &CoreConf, sink: &Arc<dyn Sink>) -> Self {
         let names = core.thread_pools().iter().map(|spec| String::from_utf8_lossy(&spec.name).into_owned());
         let names = names.chain([DEFAULT, PASSWORDS_POOL, CRYPTO_POOL].map(str::to_owned));
@@ -71,7 +71,7 @@ impl Pools {
         self.0.iter().try_for_each(|pool| pool.launch())
     }
 
-    /// All of them, for who asks by name.
+    /// All of them, to be found by name.
     pub(crate) fn by_name(&self) -> ThreadPools {
         ThreadPools::new(self.0.iter().cloned())
     }

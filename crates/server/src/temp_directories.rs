@@ -21,7 +21,7 @@ const MODE: u32 = 0o700;
 const PARENT_MODE: u32 = 0o755;
 
 /// Makes those that are not there, and gives them to `user` if the process may. One that the configuration
-/// does not name is made if it can be: who needs it will say so.
+/// does not name is made if it can be: a request that needs it will say so.
 ///
 /// # Errors
 /// After the reason has been logged.

@@ -1,5 +1,5 @@
-//! What `-v`, `-V` and `-h` print: who this is, which nginx it behaves as, and what of that nginx is built
-//! in. Tools read these lines.
+//! The output of `-v`, `-V` and `-h`: this server's name, the nginx it behaves as, and what of that nginx is
+//! built in. Tools read these lines.
 
 use std::fmt::Write;
 

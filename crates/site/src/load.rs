@@ -33,7 +33,7 @@ use crate::setting::Setting;
 use crate::snapshot::{Filters, Location, Server, Snapshot};
 use crate::variables::{Keep, Target, Value, VariableId, VariableNames, VariableSpec};
 
-/// Opens what an `error_log` names; supplied by who owns the logs.
+/// Opens what an `error_log` names; supplied by the owner of the logs.
 pub type OpenErrorLog = dyn Fn(&Directive) -> Result<Arc<dyn Sink>, Error>;
 
 /// What a configuration is loaded with.
@@ -101,7 +101,8 @@ impl<E: Engine> HttpLoader<E> {
         load.freeze(&self.modules, settled)
     }
 
-    /// Finds out whether an `http` block can be loaded, and what to listen on; for who is not to run it.
+    /// Finds out whether an `http` block can be loaded, and what to listen on; for a process that does not
+    /// run it.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -148,8 +149,8 @@ pub struct Checked<E: Engine> {
     pub remains: Remains<E>,
 }
 
-/// What is left of a check. To free it takes time where there are thousands of servers: it can be done
-/// later, or not at all by who is about to end.
+/// What is left of a check. To free it takes time where there are thousands of servers: it can be done later,
+/// or not at all by a process that is about to end.
 pub struct Remains<E: Engine> {
     _load: Load<E>,
     _settled: Settled,

@@ -21,11 +21,11 @@ pub enum Phase {
     Rewrite,
     /// Limits.
     PreAccess,
-    /// Who may.
+    /// Access control: allow, deny, authentication.
     Access,
     /// Last chance to choose another file or location.
     PreContent,
-    /// Who answers.
+    /// The handler that answers.
     Content,
     /// As `Content`, with what another server says. A request whose location has such a handler does not
     /// come to others when it goes on in an `if` that says of no server.
@@ -108,9 +108,9 @@ pub enum Part {
     Server,
     /// Which may send the request to another location.
     Rewrite,
-    /// Before anybody asks who may.
+    /// Limits on connections and rates; before access control.
     Limits,
-    /// Who may.
+    /// Access control.
     Access,
     /// Up to the response.
     Answer,

@@ -1,5 +1,5 @@
 //! Directories that a configuration wants to have for files of its own (`client_body_temp_path` and the
-//! like): what it says of them, by nginx's rules. Who loads the configuration makes them.
+//! like): what it says of them, by nginx's rules. The process that loads the configuration makes them.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use clearway_os::page_cache;
 
 use crate::wait_until;
 
-/// How long what was just read or written may be held by who has done so.
+/// How long what was just read or written may be held by the process that did so.
 const HELD_MAX: Duration = Duration::from_secs(3);
 
 /// Takes the contents of a file out of memory, from this byte on. `false` where that cannot be: on tmpfs,

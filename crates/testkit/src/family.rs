@@ -1,6 +1,6 @@
-//! The processes of a server: masters, workers, who of them serves, what they use. They are found by
-//! the directory that they run in, which is the server's own, so that those whose parent has died are
-//! found too, and nobody else's ever are.
+//! The processes of a server: masters, workers, which of them serve, what they use. They are found by the
+//! directory that they run in, which is the server's own, so that those whose parent has died are found too,
+//! and nobody else's ever are.
 
 use crate::client::PATIENCE;
 use crate::process::{Pid, children, family, is_running, pss_bytes, rss_bytes, running_in, title};

@@ -1,5 +1,5 @@
 //! A file system that never answers: FUSE, mounted by this process, which agrees on a version with the kernel
-//! and reads none of its questions. Whoever asks for a name there waits until the mount is given up.
+//! and reads none of its questions. A process that asks for a name there waits until the mount is given up.
 //!
 //! The kernel keeps the questions unread, so that a process which waits for an answer can still be killed;
 //! and it gives the mount up by itself when the process that made it ends, however it ends.
@@ -105,7 +105,7 @@ impl HungMount {
         &self.dir
     }
 
-    /// Has all who wait get an error.
+    /// Has all waiting processes get an error.
     pub fn give_up(&mut self) {
         self.device = None;
     }
@@ -119,7 +119,7 @@ impl Default for HungMount {
 
 impl Drop for HungMount {
     fn drop(&mut self) {
-        // Those who wait are let go before anybody looks at the directory.
+        // Waiting processes are let go before anybody looks at the directory.
         self.give_up();
         while unmount(&self.dir, UnmountFlags::DETACH).is_ok() {}
         drop(fs::remove_dir(&self.dir));

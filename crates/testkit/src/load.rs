@@ -367,7 +367,7 @@ impl Idle {
 pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where that is refused the limit is what it was, and whoever needs more will say so.
+    // Where that is refused the limit is what it was, and a test that needs more will say so.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

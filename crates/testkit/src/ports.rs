@@ -1,7 +1,7 @@
 //! Free ports for servers under test. They lie below the range that the kernel gives to clients, so that
-//! no connection takes one before its server does. A test program reserves them a block at a time: a
-//! block belongs to whoever holds the abstract unix socket of its name, so that programs which run at
-//! once never meet, and a program that ends, however it ends, gives its blocks back.
+//! no connection takes one before its server does. A test program reserves them a block at a time: a block
+//! belongs to the process that holds the abstract unix socket of its name, so that programs which run at once
+//! never meet, and a program that ends, however it ends, gives its blocks back.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};

@@ -130,8 +130,8 @@ impl Setup {
         self.copied().through(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"])
     }
 
-    /// Runs a copy of the program in the prefix: for users who may not look where it was built, and where
-    /// [`Server::replace_program`] is to put another in its place.
+    /// Runs a copy of the program in the prefix: for users that may not read the directory it was built in,
+    /// and where [`Server::replace_program`] is to put another in its place.
     #[must_use]
     pub fn copied(mut self) -> Self {
         self.place = Place::Copied;

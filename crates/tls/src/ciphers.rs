@@ -75,7 +75,7 @@ impl Suite {
         }
     }
 
-    /// Whether the server shows who it is.
+    /// Whether the server proves its identity.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.parts[1] != A_NONE

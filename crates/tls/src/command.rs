@@ -84,7 +84,7 @@ const OPTIONS: [(&str, Meaning); 20] = [
     ("KTLS", Meaning::Nothing(NOT_SERVED)),
 ];
 
-/// Commands that would change who is trusted or what is sent, which nothing here can do.
+/// Commands that would change the trusted authorities or the data sent, which nothing here can do.
 const NOT_HERE: [&str; 11] = [
     "ClientSignatureAlgorithms",
     "ServerInfoFile",

@@ -478,7 +478,7 @@ pub trait Session: Send {
     fn take_kept(&mut self) -> Vec<Kept>;
 
     /// Whether the peer's Finished is still to come, though data can be read: what is read may have been sent
-    /// by somebody who has recorded it (`$ssl_early_data`).
+    /// by an attacker that has recorded it (`$ssl_early_data`).
     fn is_early(&self) -> bool;
 
     /// Says what a server is shown that has asked ([`Step::Asked`]); the next step goes on with it.

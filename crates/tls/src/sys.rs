@@ -54,7 +54,7 @@ impl<T: Foreign> Owned<T> {
 
 impl<T: Foreign> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: whoever made it said that nobody else releases it.
+        // SAFETY: its maker said that nobody else releases it.
         unsafe { T::release(self.0.as_ptr()) }
     }
 }

@@ -1,7 +1,6 @@
 //! What held a loop: the runtime's watchdog shows the polls that do not come back, a thread of this crate
 //! (the *sampler*) looks at those threads about a thousand times a second until they do, and another one
-//! (the *reporter*) makes a report of each, in names and lines, off the loops. Nobody who runs a loop waits
-//! for either.
+//! (the *reporter*) makes a report of each, in names and lines, off the loops. No loop waits for either.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -36,7 +36,7 @@ impl Bell {
     /// Sleeps until it rings, or for that time.
     pub(crate) fn wait(&self, limit: Option<Duration>) {
         futex::wait(&self.0, 0, limit);
-        // What was left before the bell rang is seen by who looks after this.
+        // What was left before the bell rang is seen by a look after this.
         self.0.swap(0, Ordering::AcqRel);
     }
 }

@@ -47,7 +47,7 @@ pub struct Call {
     pub time: Duration,
     /// The kernel's function that it waited in, where the kernel tells.
     pub wchan: Option<String>,
-    /// Who made the first of them, the innermost function first.
+    /// The stack of the first of them, the innermost function first.
     pub frames: Vec<Frame>,
 }
 
@@ -152,7 +152,7 @@ impl Report {
         lines.iter().map(|line| format!("stall {}: {line}", self.number)).collect()
     }
 
-    /// As far as the entry function: who calls that is the same for all.
+    /// As far as the entry function: its callers are the same for all.
     fn put_frames(&self, lines: &mut Vec<String>, frames: &[Frame]) {
         let is_entry = |frame: &Frame| self.entry.as_ref() == Some(&frame.function);
         let frames = match frames.iter().rposition(is_entry) {

@@ -175,7 +175,7 @@ impl Stall {
     }
 
     /// The longer a stall, the rarer the looks; and however many stalls there are, all looks together are one
-    /// per [`INTERVAL_MIN`], as they take processors from those who do not stall.
+    /// per [`INTERVAL_MIN`], as they take processors from loops that do not stall.
     fn pace(&mut self, held: Duration, stalls: u32) {
         let least = (INTERVAL_MIN * stalls).clamp(INTERVAL_MIN, INTERVAL_MAX);
         let interval = (held / INTERVAL_SHARE).clamp(least, INTERVAL_MAX);

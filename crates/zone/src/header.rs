@@ -1,6 +1,6 @@
 //! The first kilobyte of a zone: what it is, the secret that its keys are hashed with, and a label that
-//! its module has put on it, written at boot by who makes the memory, before anybody else has it, and read
-//! at boot by all others; and who counts in it (`workers`).
+//! its module has put on it, written at boot by the maker of the memory, before any other process has it, and
+//! read at boot by all others; and the processes that count in it (`workers`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,7 +130,7 @@ impl<'a> Header<'a> {
         self.0[NOTES_AT..].first_chunk().expect("a header has all of its words")
     }
 
-    /// Who counts in it.
+    /// The processes that count in it.
     pub(crate) fn workers(self) -> Workers<'a> {
         Workers::new(&self.0[LAST_WORKER_AT], &self.0[WORKERS_AT..HEADER_WORDS])
     }

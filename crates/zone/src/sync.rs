@@ -14,7 +14,7 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Lets whoever is in the way finish: longer with each attempt, about two microseconds at most.
+/// Lets the thread in the way finish: longer with each attempt, about two microseconds at most.
 pub(crate) fn back_off(attempt: u32) {
     let turns = 1_u32 << attempt.min(6);
     #[cfg(loom)]

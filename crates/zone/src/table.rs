@@ -9,7 +9,7 @@
 //!    live. A filler that fails anywhere gives the slot up: one that was cancelled changes nothing later.
 //! 3. Between reserving and publishing, behind a SeqCst fence, look at the other slots of both buckets: if
 //!    the key is there, give up; cancel other reservations. So of two that fill for a key one sees the other.
-//! 4. Nobody waits for a reservation: that of a process that died is cancelled by the next who fills.
+//! 4. Nobody waits for a reservation: that of a process that died is cancelled by the next one that fills.
 //! 5. A value is changed by one compare-and-swap of its word, which holds if the slot is found live in the
 //!    same version behind it; all of them at once by filling the slot anew: a death meanwhile takes the key
 //!    away.
@@ -45,7 +45,7 @@ const fn mark_words(words: usize, values: usize) -> usize {
 }
 
 /// How often a change is tried before it is given up. Each failure is another thread's success or
-/// cancellation in the same sixteen slots, which nobody can provoke who does not know the secret.
+/// cancellation in the same sixteen slots, which cannot be provoked without the secret.
 pub(crate) const ATTEMPTS_MAX: u32 = 1000;
 
 /// What a key is known by: a hash with the zone's secret.

@@ -93,7 +93,7 @@ fn what_a_dead_process_has_left_is_used_again() {
         assert_eq!(table.get(key(1)), Some(101), "{death:?}");
         // The next one takes the place of another key and frees that of the dead ...
         assert_eq!(put(table, 1001, 500), Updated::Evicted, "{death:?}");
-        // ... for whoever comes then.
+        // ... for the next request.
         assert_eq!(put(table, 1000, 600), Updated::Inserted, "{death:?}");
         assert_eq!((table.get(key(1000)), table.get(key(1001))), (Some(600), Some(500)), "{death:?}");
         assert_eq!((table.get(key(1)), table.get(key(2))), (None, Some(102)), "{death:?}");

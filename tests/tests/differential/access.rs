@@ -1,4 +1,4 @@
-//! Who may: `allow` and `deny`, `satisfy`, `limit_except`, `auth_basic`.
+//! Access control: `allow` and `deny`, `satisfy`, `limit_except`, `auth_basic`.
 
 use clearway_testkit::{Case, Exchange};
 
@@ -46,7 +46,7 @@ fn addresses() {
     case.get("/if?x=1").ask(ask("POST", "/all", "Content-Length: 3\r\n") + "abc").run();
 }
 
-/// What is tried on the file of users: who and with which password.
+/// The users and passwords that are tried on the file of users.
 const PAIRS: [&str; 34] = [
     "bob:secret",
     "no:secret",

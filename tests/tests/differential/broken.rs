@@ -184,7 +184,7 @@ impl Directory {
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o777)).expect("it is ours");
     }
 
-    /// The same program in this directory, for users who may not look where it was built.
+    /// The same program in this directory, for users that may not read the directory it was built in.
     pub(crate) fn copy_of(&self, binary: &Binary) -> Binary {
         let path = self.0.join(binary.path.file_name().expect("a program has a name"));
         binary.copy_to(&path);

@@ -121,7 +121,7 @@ fn what_comes_behind_an_error() {
     Case::http(config)
         .file("site/404.html", "own 404\n")
         .exchange(get("/closed", "X: y").answers(0))
-        // Who is to have an error is not told to send its body.
+        // A client that gets an error is not told to send its body.
         .exchange(post("/nothing"))
         .exchange(post("/teapot"))
         .exchange(post("/named").answers(2))

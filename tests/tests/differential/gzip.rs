@@ -1,4 +1,4 @@
-//! `gzip` and its kin: who gets what compressed, and what the head says then.
+//! `gzip` and its kin: which clients get which bodies compressed, and the head that says so.
 
 use clearway_testkit::{Case, Exchange};
 

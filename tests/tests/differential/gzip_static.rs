@@ -1,4 +1,4 @@
-//! `gzip_static` and `gunzip`: compressed files for those who accept them, decompressed ones for others.
+//! `gzip_static` and `gunzip`: compressed files for clients that accept them, decompressed ones for others.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `realip`: who the client is, by which header, and who sees the changed address.
+//! `realip`: the client's address, the header that gives it, and the modules that see the changed address.
 
 use clearway_testkit::{Case, Exchange};
 

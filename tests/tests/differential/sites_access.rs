@@ -1,5 +1,5 @@
-//! Whole sites as people run them, as `sites.rs` says: those that tell their visitors apart, by who they are,
-//! where they come from and how often they ask.
+//! Whole sites as people run them, as `sites.rs` says: those that tell their visitors apart, by user, address
+//! and rate.
 
 use crate::sites::site;
 

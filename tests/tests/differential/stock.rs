@@ -85,7 +85,7 @@ fn of_debian() -> (String, Vec<(String, String)>) {
     let text = read("nginx.conf");
     let mut config = String::new();
     for line in text.lines() {
-        // Who runs it and where it logs is the test's; `pid` and `error_log` may stand once.
+        // The test sets its user and its logs; `pid` and `error_log` may stand once.
         let is_ours = ["user ", "pid ", "error_log "].iter().any(|word| line.starts_with(word));
         // What other packages put there belongs to them.
         if !is_ours && !line.contains("modules-enabled") {

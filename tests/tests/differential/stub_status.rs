@@ -50,7 +50,8 @@ fn until(page: &mut Connection, looks: &mut u64, states: [u64; 4], what: &str) -
     last.expect("there was a look")
 }
 
-/// Takes connections through all states. Every number is compared, so it is the same for whoever passes.
+/// Takes connections through all states. Every number is compared, so both servers have gone through the same
+/// states.
 fn play(server: &Server) {
     let (mut page, mut looks) = (server.connect(), 0);
     // Those that have found out whether the server is there may not be closed yet.

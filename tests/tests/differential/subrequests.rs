@@ -1,4 +1,4 @@
-//! Subrequests and who makes them: `auth_request`, `addition`, `mirror`.
+//! Subrequests and the modules that make them: `auth_request`, `addition`, `mirror`.
 
 use clearway_testkit::{Case, Exchange};
 

@@ -1,5 +1,5 @@
-//! Tunnels (`tunnel_pass`, CONNECT): which are refused and how, what is in them, who may ask for one, and
-//! what the logs say of it.
+//! Tunnels (`tunnel_pass`, CONNECT): which are refused and how, what is in them, the clients that may open
+//! one, and what the logs say of it.
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::recorded::compare;

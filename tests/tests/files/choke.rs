@@ -79,7 +79,7 @@ fn passwords_keep_nothing_else_waiting() {
     assert_eq!(ask_from(&server, 3, WRONG).response().status, 401);
     let after = metric(&server, "pool_pending_jobs", "passwords");
     assert!(before - after < 16.0, "{before} were waiting, and {after} still are");
-    // Those who leave take their passwords along.
+    // Clients that leave take their passwords along.
     let last = trying.pop().expect("sixty");
     drop(trying);
     let begin = Instant::now();
@@ -163,7 +163,7 @@ mod hung_mount {
         expect_soon("a quarter of 32 waits", || waiting_threads(&server) == 8);
         expect_names_answered(&server);
         assert_eq!(metric(&server, "pool_pending_jobs", "default"), 100.0);
-        // Those who leave are not waited for.
+        // Clients that leave are not waited for.
         let last = hung.split_off(90);
         drop(hung);
         let log = server.wait_lines("logs/access.log", "\" 499 0 ", 90);

@@ -8,7 +8,7 @@ const CONFIG: &str = "error_log logs/error.log info; \
     location /rewritten/ { rewrite_log on; error_log logs/error.log notice; \
     rewrite ^/rewritten/(.*)$ /$1; } }";
 
-/// Who logs in as `a`, a line feed, and what looks like a line.
+/// A user name of `a`, a line feed, and text that looks like a line.
 const FORGED_USER: &str = "YQoyMDI2LzAxLzAxIDAwOjAwOjAwIFtlbWVyZ10gMSMxOiBmb3JnZWQ6cHc=";
 
 #[test]

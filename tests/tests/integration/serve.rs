@@ -132,8 +132,8 @@ fn serves_with_tls_and_redirects_plain_requests() {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no such command")]
 fn takes_the_next_port_when_the_usual_one_is_taken() {
-    // Whoever holds 8080 for good serves this test as well; who holds it for a moment may not let it go
-    // while this test runs.
+    // A process that holds 8080 for good serves this test as well; one that holds it for a moment may not let
+    // it go while this test runs.
     let mut taken = TcpListener::bind("127.0.0.1:8080");
     wait_until(PATIENCE, || {
         if taken.is_err() {

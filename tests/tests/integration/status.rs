@@ -76,8 +76,8 @@ fn numbers_add_up() {
     }
     let mut kept = server.connect();
     (0..7).for_each(|_| assert_eq!(kept.ask("GET /ok HTTP/1.1\r\nHost: a\r\n\r\n").text(), "ok"));
-    // A request is over a moment after its answer was sent, which who reads it may be ahead of. The one for
-    // the page never is.
+    // A request is over a moment after its answer was sent; a client that reads the answer may be ahead of
+    // that. The one for the page never is.
     let mut now = String::new();
     let is_quiet = wait_until(PATIENCE, || {
         now = page(&server);

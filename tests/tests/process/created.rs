@@ -1,5 +1,5 @@
 //! Mode and owner of everything that a daemon creates, as nginx's: it has no umask that would take rights
-//! away from those who should have none.
+//! away from users that should have none.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};

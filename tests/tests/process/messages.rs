@@ -1,6 +1,7 @@
 //! What the error log says of a server's life: the same as that of nginx, line by line, where
 //! process numbers, times and products are replaced by what they stand for. The lines of the masters are
-//! compared in their order, those of the workers as far as they have one: who is ahead is up to the kernel.
+//! compared in their order, those of the workers as far as they have one: which of them is ahead is up to the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,7 +95,7 @@ fn life_with_an_upgrade(binary: &Binary) -> Told {
     told(&server, &[old, new])
 }
 
-/// Sorts the log by who speaks, and puts names in place of numbers.
+/// Sorts the log by process, and puts names in place of numbers.
 fn told(server: &Server, masters: &[Pid]) -> Told {
     let log = server.with_keys(&server.lines(LOG));
     let mut names: BTreeMap<String, String> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Starting, in the foreground and in the background, as whom, and what a failed start leaves behind.
+//! Starting, in the foreground and in the background, the users that the processes run as, and what a failed
+//! start leaves behind.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -186,7 +186,7 @@ fn a_sleeper() {
     assert!(report.headline().contains("location: \"/sleep\" in clearway_modules::testing::"));
     let held = report.number_before(" ms, ");
     let slept = Duration::from_micros(report.digits_before(" us in clock_nanosleep"));
-    // Who sleeps wakes late on a busy machine, and is looked at late.
+    // A sleeper wakes late on a busy machine, and is looked at late.
     assert!(
         held >= Duration::from_millis(300) && held <= took + Duration::from_millis(1),
         "{held:?}, {took:?}"

@@ -19,7 +19,7 @@ pub(super) fn costs(profile: &str, object: &str) -> BTreeMap<String, u64> {
         } else if line.starts_with("calls=") {
             is_call = true;
         } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
-            // The line behind a call has the cost of who is called.
+            // The line behind a call has the cost of the called function.
             let is_of_callee = std::mem::take(&mut is_call);
             let cost = line.split_whitespace().nth(1).and_then(|cost| cost.parse::<u64>().ok());
             if let Some(cost) = cost.filter(|_| is_ours && !is_of_callee) {

@@ -12,6 +12,7 @@ mod layers;
 mod lexer;
 mod text;
 mod unsafety;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -44,7 +45,7 @@ pub(crate) fn command(args: &[String]) -> Outcome {
     match args {
         [] => {}
         [only] if only == "--figures" => {
-            eprintln!("{}", assertions::figures(&files).join("\n"));
+            eprintln!("{}\n{}", assertions::figures(&files).join("\n"), words::figures(&files));
             return Ok(());
         }
         _ => return Err("usage: cargo xtask tidy [--figures]".to_owned()),
@@ -67,8 +68,10 @@ fn check(files: &[(String, String)]) -> Vec<Finding> {
     out.extend(bools::check(files));
     out.extend(circles::check(files));
     out.extend(unsafety::check(files));
+    out.extend(words::check_all(files));
     for (path, content) in files {
         out.extend(text::check(path, content));
+        out.extend(words::check(path, content));
     }
     out
 }

@@ -22,9 +22,9 @@ pub struct Growing {
     pub(super) recent: Arc<Recent>,
 }
 
-/// What was written last, which is what others want next: they have it without asking the disk. There while
-/// more is to come, so that others who are slow keep nothing in memory. Made where there is something to
-/// show: to drop one costs a look at what every thread has borrowed.
+/// The last bytes written, which other readers want next: they take them without asking the disk. Kept only
+/// while more is to come, so that slow readers keep nothing in memory. Made only where there is something to
+/// show: dropping one costs a look at what every thread has borrowed.
 #[derive(Default)]
 pub(super) struct Recent(OnceLock<ArcSwapOption<Page>>);
 

@@ -2,7 +2,7 @@
 //! `NGINX_BIN=/path/to/nginx cargo test -p clearway-h1 --test edge_cases -- --ignored`
 //! (1.31 or later: earlier ones take bare LF in chunks and have no limit on the number of headers).
 
-#[expect(dead_code, reason = "each who looks on uses a part")]
+#[expect(dead_code, reason = "each test uses a part")]
 #[path = "../connection/mod.rs"]
 mod connection;
 mod oracle;

@@ -1,5 +1,5 @@
-//! The chunked coding by its grammar, for one who sees all of a body at once: what the decoder is compared
-//! with by tests, and by the fuzz target `h1_body`. It knows no limits on overhead and trailers.
+//! The chunked coding by its grammar, for a reader that has all of a body at once: what the decoder is
+//! compared with by tests, and by the fuzz target `h1_body`. It knows no limits on overhead and trailers.
 
 use clearway_h1::{BodyDecoder, BodyEvent, Fault};
 use clearway_message::BodyLength;

@@ -1,5 +1,5 @@
-//! Header sections by their grammar, for one who sees all of a section at once and line by line: what the
-//! parser is compared with. Limits, and hosts with dots and brackets, are beyond it.
+//! Header sections by their grammar, for a reader that has all of a section at once and goes line by line:
+//! what the parser is compared with. Limits, and hosts with dots and brackets, are beyond it.
 
 use clearway_h1::{Fault, InvalidHeaders, Options, Underscores};
 use clearway_message::{BodyLength, Known};

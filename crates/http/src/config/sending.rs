@@ -53,7 +53,7 @@ impl Request<'_> {
 }
 
 fn find_pools(load: &mut Load) -> Result<(), Error> {
-    // Whoever says nothing of pools does not want to know whether they are there.
+    // Without the service of pools the names are not checked.
     let Some(pools) = load.environment().services.find::<ThreadPools>().cloned() else { return Ok(()) };
     load.all_locations(&CORE_CONF).try_for_each(|core| core.sending.find_pool(&pools))
 }

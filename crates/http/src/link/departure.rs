@@ -61,8 +61,8 @@ fn silent_ms(link: Link<'_>) -> u64 {
     link.tcp_info().map_or(u64::MAX, |info| u64::from(info.last_sent_ms))
 }
 
-/// Jobs of a connection's requests that have begun to change something: they are waited for, whoever leaves,
-/// so that what they came to is logged.
+/// Jobs of a connection's requests that have begun to change something: they are waited for even if the
+/// client leaves, so that their outcome is logged.
 #[derive(Default)]
 pub(crate) struct Deeds(AtomicU8);
 

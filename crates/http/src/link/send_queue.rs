@@ -101,8 +101,8 @@ pub enum SendFailure {
 }
 
 impl SendFailure {
-    /// What is to be told of it. Who has waited for the socket (`wait` is there) and was woken since the
-    /// client is gone tells that, and not which call has failed.
+    /// What is to be told of it. A sender that waited for the socket (`wait` is there) and was woken because
+    /// the client is gone reports that, and not the call that failed.
     pub(crate) fn behind(self, wait: &Option<Timer>, link: Link<'_>) -> Self {
         match self {
             Self::Broken(error) | Self::File(FileFailure::Sendfile(error), _)
@@ -264,7 +264,7 @@ impl<'c> SendQueue<'c> {
         Some((part, behind))
     }
 
-    /// Says who reads what the loop cannot; before the first part of a file.
+    /// Sets the pool that reads where the loop would wait; called before the first part of a file.
     pub(crate) fn use_pool(&mut self, pool: Option<Arc<Pool>>, link: Link<'_>) {
         let means = if link.sends_files() { Means::Any } else { Means::Read };
         self.make_rest().files = Some(Box::new(FileSender::new(pool, means)));

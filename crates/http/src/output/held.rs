@@ -3,8 +3,8 @@
 //! much. What is waited for is asked by whatever sends the response, and once it has come the other filters
 //! see the head. Owned by the request's task.
 //!
-//! As long as it is held the response can be another one: what the filter wants instead, or an error of who
-//! makes it. A client that leaves is noticed.
+//! While it is held the response can be replaced: by what the filter wants instead, or by an error of the
+//! handler that makes it. A client that leaves is noticed.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};

@@ -59,8 +59,8 @@ impl<'c> Next<'_, 'c> {
         Ok(outcome)
     }
 
-    /// Has who makes the body wait until a subrequest has ended. The filter keeps meanwhile what is pushed to
-    /// it, and says afterwards that it is busy.
+    /// Has the body's producer wait until a subrequest has ended. The filter keeps meanwhile what is pushed
+    /// to it, and says afterwards that it is busy.
     pub fn wait_for(&mut self, outcome: &Outcome) {
         self.state.relay_mut().wait_for(outcome.clone());
     }

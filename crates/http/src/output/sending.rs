@@ -180,7 +180,7 @@ impl<'c> OutputState<'c> {
                 false => match queue.poll_send_plain(request.link, cx) {
                     Poll::Ready(Ok(())) if queue.is_empty() => return Poll::Ready(Ok(())),
                     Poll::Ready(Err(failure)) => return self.fail(failure.behind(&self.wait, request.link)),
-                    // Some of it, or nothing: who waits is timed.
+                    // Some of it, or nothing: the wait is timed.
                     _ => {}
                 },
             }

@@ -1,6 +1,6 @@
-//! Who may: `satisfy` and `auth_delay`, which say what the handlers of the access phase come to together,
-//! and `limit_except`, a location within a location for all methods but some. The directives are executed
-//! at boot or reload; the phase runs in the request's task.
+//! Access control: `satisfy` and `auth_delay`, which combine the results of the access phase's handlers, and
+//! `limit_except`, a location within a location for all methods but some. The directives are executed at boot
+//! or reload; the phase runs in the request's task.
 
 use clearway_base::log::Level as LogLevel;
 use clearway_conf::error::message;

@@ -107,7 +107,7 @@ pub type SetBalancer = fn(&mut Scope<'_, Load>, &Directive, Said) -> Result<(), 
 
 /// What a directive of the block has said.
 pub enum Said {
-    /// Who chooses.
+    /// The code that chooses the peer.
     Balancer(Arc<dyn Balancer>),
     /// How many connections are kept.
     Keepalive(u32),

@@ -132,8 +132,8 @@ impl<'c> Active<'c> {
         }
     }
 
-    /// Answers without a handler: an error, or where a handler redirects to. Who answers there may want
-    /// the body; a page of our own never waits for it.
+    /// Answers without a handler: an error, or where a handler redirects to. The handler there may want the
+    /// body; a built-in page never waits for it.
     fn answer(&mut self, answer: Answer) -> Turn {
         let code = match answer {
             _ if !self.request.is_captured() => None,
@@ -153,7 +153,7 @@ impl<'c> Active<'c> {
             return Turn::Send;
         }
         let turn = self.request.answer(&mut self.output, answer);
-        // Who is to learn of an error does not send its body first, whatever makes the page.
+        // A client that gets an error is not told to send its body first, whatever makes the page.
         if self.request.error_status().is_some_and(|status| status != 200) {
             self.body.take_expectation();
         }

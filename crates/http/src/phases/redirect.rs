@@ -212,7 +212,7 @@ impl<'c> Request<'c> {
         let turn = match answer {
             Answer::Close => return Ok(close(output, 444)),
             Answer::Abandon(code) => return Ok(close(output, code)),
-            // Whoever is not there any more, or not to be answered, is not, whoever asks for it.
+            // 408, 444 and 499 are never sent: the client has gone or gets no answer.
             Answer::Status(code @ (408 | 444 | 499)) => return Ok(close(output, code)),
             Answer::Status(code @ (201 | 204)) => return self.answer_status(output, code),
             // As in nginx, these say that a response was sent; there is none.

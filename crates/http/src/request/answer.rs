@@ -11,7 +11,7 @@ pub enum Answer {
     Named(Box<[u8]>),
     /// By closing the connection.
     Close,
-    /// By closing the connection of somebody who is gone; the status is for the log.
+    /// By closing the connection: the client has gone; the status is for the log.
     Abandon(u16),
 }
 

@@ -35,7 +35,7 @@ pub(crate) enum Fate {
     Stays,
 }
 
-/// Who does the work of a file.
+/// The pool that works on a file.
 pub(crate) struct Keeper {
     pub(crate) pool: Arc<Pool>,
     pub(crate) home: LoopRef,
@@ -75,7 +75,7 @@ impl TempFile {
         &self.path
     }
 
-    /// Leaves the file to who has moved it elsewhere. **Blocks** to close it.
+    /// Leaves the file to the caller, which has moved it elsewhere. **Blocks** to close it.
     pub fn give_away(&self, _: &Blocking) {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(file);

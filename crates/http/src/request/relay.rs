@@ -3,8 +3,8 @@
 //! which is a strand and fills a pipe of its own while it waits for its turn. Owned by the output of the
 //! request.
 //!
-//! Memory is bounded: some subrequests at a time run ahead of their turn, each up to a full pipe, and who
-//! makes the body is told to wait when the queue is long.
+//! Memory is bounded: some subrequests at a time run ahead of their turn, each up to a full pipe, and the
+//! body's producer is told to wait when the queue is long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl<'c> Relay<'c> {
         self.awaited.as_ref().is_some_and(|outcome| outcome.status().is_none())
     }
 
-    /// Whether who makes the body should wait.
+    /// Whether the body's producer should wait.
     pub(crate) fn is_full(&self) -> bool {
         self.queued_bytes >= FULL_BYTES || self.is_waiting()
     }
@@ -201,7 +201,7 @@ impl<'c> Relay<'c> {
         Ok(outcome)
     }
 
-    /// Has who makes the body wait until a subrequest has ended.
+    /// Has the body's producer wait until a subrequest has ended.
     pub(crate) fn wait_for(&mut self, outcome: Outcome) {
         self.awaited = Some(outcome);
     }

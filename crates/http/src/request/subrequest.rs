@@ -65,7 +65,7 @@ settings! {
 pub enum Delivery {
     /// It stands in the body of the parent, where it was asked for.
     InOrder,
-    /// It is kept in memory for who asks, if it is not too much (`subrequest_output_buffer_size`).
+    /// It is kept in memory for its caller, if it is not too long (`subrequest_output_buffer_size`).
     InMemory,
     /// It is kept in memory, up to so many bytes ([`Capture`]).
     Captured {
@@ -185,7 +185,7 @@ pub(crate) enum Audience {
     Nobody,
 }
 
-/// What is known of a subrequest by who has asked for it.
+/// A subrequest as its caller sees it.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome(Arc<OutcomeState>);
 

@@ -1,5 +1,5 @@
-//! Open files as parts of response bodies. A file is shared by all who send it, a part of it is one
-//! response's. Nothing here reads.
+//! Open files as parts of response bodies. A file is shared by all responses that send it, a part belongs to
+//! one response. Nothing here reads.
 
 use std::fmt;
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl Handle {
 pub enum FileAccess {
     /// Through the page cache.
     Cached,
-    /// Past it (`directio`): whoever reads waits for the disk.
+    /// Past it (`directio`): every read waits for the disk.
     Direct {
         /// What places and sizes are multiples of (`directio_alignment`), bytes; a power of two.
         alignment: u32,

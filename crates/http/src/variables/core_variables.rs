@@ -340,7 +340,7 @@ impl View<'_, '_> {
     }
 }
 
-/// What a client says who it is.
+/// The user that a client names.
 pub struct Credentials {
     /// Not empty, without colon.
     pub user: Vec<u8>,

@@ -9,7 +9,7 @@ use crate::LogFile;
 
 const BLOCK: usize = 1 << 16;
 
-/// A pipe that nobody reads until it is asked to: it holds who writes to it as a stuck disk would.
+/// A pipe that nobody reads until it is asked to: it holds a writer as a stuck disk would.
 struct Pipe {
     reader: File,
     log: LogFile,

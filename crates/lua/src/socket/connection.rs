@@ -30,7 +30,7 @@ pub(crate) struct Conn {
 enum Carrier {
     Plain(Socket),
     /// TLS. One uses it at a time: its request, or what looks after it while it is idle, which may still be
-    /// at it as the next request takes it; who finds it taken is polled again.
+    /// at it as the next request takes it; a task that finds it taken is polled again.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing makes one"))]
     Tls(Secured),
 }

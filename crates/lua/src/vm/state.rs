@@ -48,7 +48,7 @@ pub struct VmState {
     pub(crate) pools: Arc<LoopPools>,
     /// The last error that left threads of `coroutine.wrap`.
     pub(crate) wrapped: Wrapped,
-    /// Who has sockets.
+    /// The owner of sockets.
     pub(crate) owners: Owners,
     /// Threads that wait for semaphores.
     pub(crate) bells: Bells,
@@ -112,7 +112,7 @@ impl exports::Dictionary for ForC {
     }
 }
 
-/// A dictionary, in an `Arc` of one VM's own, so that loops do not count those who use it in the same word.
+/// A dictionary, in an `Arc` of one VM's own, so that loops do not count its users in the same word.
 pub(crate) struct Dictionary {
     pub(crate) zone: Arc<Zone>,
 }

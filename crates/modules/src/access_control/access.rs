@@ -1,4 +1,4 @@
-//! `allow` and `deny`: who may, by address. The rules of a level are compared in their order; the first
+//! `allow` and `deny`: access control by address. The rules of a level are compared in their order; the first
 //! that has the client's address decides. Runs in the access phase on a loop.
 
 use std::net::IpAddr;

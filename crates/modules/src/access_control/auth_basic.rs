@@ -1,6 +1,7 @@
-//! `auth_basic`: who knows a password. The user file is read by the pool for files; what takes long to hash
-//! is hashed by a pool for that alone, in which clients have their turns: one that tries passwords delays no
-//! files, and passwords of other clients for no longer than a few of its own take. Runs in the access phase.
+//! `auth_basic`: access control by user name and password. The user file is read by the pool for files; what
+//! takes long to hash is hashed by a pool for that alone, in which clients have their turns: one that tries
+//! passwords delays no files, and passwords of other clients for no longer than a few of its own take. Runs
+//! in the access phase.
 
 mod scheme;
 
@@ -205,7 +206,7 @@ fn challenge(exchange: &mut Exchange<'_, '_>, realm: &[u8]) -> u16 {
     status
 }
 
-/// What was asked of whom.
+/// The request and the credentials that a check is about.
 struct Asked<'r> {
     user: Vec<u8>,
     path: Vec<u8>,

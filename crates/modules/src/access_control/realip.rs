@@ -1,7 +1,7 @@
-//! `realip`: who the client is behind proxies that are trusted, by a header or by the PROXY protocol.
-//! Settings are read at load, where names are resolved; the address is changed on a loop, once per request:
-//! before a location is looked for, or else in the location. Everything that asks for the client's address
-//! afterwards sees the changed one, for the rest of the request.
+//! `realip`: the client's address behind trusted proxies, by a header or by the PROXY protocol. Settings are
+//! read at load, where names are resolved; the address is changed on a loop, once per request: before a
+//! location is looked for, or else in the location. Everything that asks for the client's address afterwards
+//! sees the changed one, for the rest of the request.
 
 use bytes::Bytes;
 use clearway_base::log::{Verbatim, bytes_of};
@@ -122,7 +122,7 @@ settings! {
     }
 }
 
-/// Who is trusted.
+/// The networks that are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trusted {
     Network(Cidr),
@@ -179,7 +179,7 @@ fn handler(exchange: Exchange<'_, '_>) -> Step<'static> {
     Step::Declined
 }
 
-/// Who the client is, if somebody who is trusted says so.
+/// The client's address, if a trusted proxy names it.
 fn find(request: &Request<'_>, conf: &RealipConf) -> Option<PeerAddr> {
     let named = |wanted: &'static [u8]| lines(request, wanted);
     let follow = |lines: &[&[u8]]| {

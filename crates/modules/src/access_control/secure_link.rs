@@ -1,5 +1,5 @@
-//! `secure_link`: links that only who knows a secret can make, and that end some day. Variables alone,
-//! evaluated on loops; what they are used for is the configuration's business.
+//! `secure_link`: links that cannot be made without a secret, and that expire. Variables alone, evaluated on
+//! loops; what they are used for is the configuration's business.
 
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -6,7 +6,7 @@
 //! A file is copied when it is asked for a second time. Not copied is one that changed within the last two
 //! seconds, as another change within a tick of the clock of its file system would not show; nor one on a
 //! network. A copy is made anew after as long as the file had been quiet when it was made, at most ten
-//! seconds: who writes for long, or through a mapping, changes a file after the time that it shows.
+//! seconds: a long write, or one through a mapping, changes a file after the time that it shows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -68,7 +68,7 @@ pub(crate) struct FileCopy {
     hash: u64,
     /// On the monotonic clock.
     until_ms: u64,
-    /// Since it was last looked at by who makes room.
+    /// Since the last look of the code that makes room.
     is_used: AtomicBool,
     /// When the file was asked last that was the same still, nanoseconds of the monotonic clock.
     asked_ns: AtomicU64,

@@ -55,7 +55,7 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
 
 static GZIP_STATIC_CONF: ConfKey<Setting<Who>> = ConfKey::new(Level::Location);
 
-/// Who gets compressed files.
+/// The clients that get compressed files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Who {
     #[default]
@@ -155,7 +155,7 @@ fn answer_found(
     }
 }
 
-/// There is a file for those who accept it.
+/// There is a compressed file for clients that accept it.
 fn announce(exchange: &mut Exchange<'_, '_>) {
     if **exchange.request.conf(&GZIP_STATIC_CONF) == Who::Accepting {
         mark_varying(exchange.request, exchange.output.head());

@@ -81,7 +81,7 @@ impl Names {
         self.cache.is_none() && self.lookup.follows_links()
     }
 
-    /// Tells who answers the request what was just found behind a name, so that it need not ask again.
+    /// Tells the request's content handler what was just found behind a name, so that it need not ask again.
     pub(crate) fn tell(&self, request: &mut Request<'_>, path: Vec<u8>, stat: Stat) {
         if self.are_plain() && stat.size <= COPY_MAX_BYTES && copies_limit(request) > 0 {
             let at_ms = request.now_ms();

@@ -62,7 +62,7 @@ impl Computed for Geo {
         let value = match self.ip(view).map(|ip| ip.to_canonical()) {
             Some(IpAddr::V4(ip)) => self.v4.find(ip.to_bits()),
             Some(IpAddr::V6(ip)) => self.v6.find(ip.to_bits()),
-            // As in nginx, whoever has no address has this one.
+            // As in nginx, a client without an address has this one.
             None => self.v4.find(u32::MAX),
         };
         let value = value.or(self.default).and_then(|index| self.values.get(index as usize));

@@ -55,7 +55,7 @@ const LOOK_AHEAD_BYTES: u64 = 16 << 20;
 /// For so long after a read from the disk what the kernel has read ahead may lie in memory, ms.
 const READ_AHEAD_MS: u32 = 5000;
 
-/// See its text.
+#[expect(missing_docs, reason = "the metric's text says it")]
 pub static COPIES_CUT: Counter = Counter::new(
     "files_copies_cut_total",
     "reads",
@@ -299,7 +299,7 @@ impl Opened {
     }
 
     /// Where one part of a file is in memory the next ones often are. Knowing that spares the response a
-    /// way through the pool for each of them, behind all who really wait for the disk.
+    /// way through the pool for each of them, behind all jobs that really wait for the disk.
     fn look_ahead(&self, offset: u64) {
         let mut start = offset.next_multiple_of(BLOCK_BYTES);
         let end = self.within(start, LOOK_AHEAD_BYTES).end;

@@ -324,7 +324,7 @@ impl Policy {
         }
     }
 
-    /// Whether starting to read from a mount might wait for those who read already.
+    /// Whether starting to read from a mount might wait for readers that are at it already.
     fn is_busy(&self, mount: &Mount, now_ms: u32) -> bool {
         self.opens.load(Ordering::Relaxed) >= BUSY_READS || mount.is_busy(now_ms)
     }

@@ -1,9 +1,9 @@
 //! What each mount allows to be known about its files: asked once per mount, on a pool thread, from the
 //! number that fstatfs(2) gives a file system, and corrected by what its calls answer.
 //!
-//! A table of fixed size, keyed by the mount's id. An entry is filled by whoever swaps its key in; its
-//! class is 0 (unknown) until then. When the entries near an id's place are all taken, the first is
-//! given to the new mount: descriptors of the old one have a wrong class from then on.
+//! A table of fixed size, keyed by the mount's id. An entry is filled by the thread that swaps its key in;
+//! its class is 0 (unknown) until then. When the entries near an id's place are all taken, the first is given
+//! to the new mount: descriptors of the old one have a wrong class from then on.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -99,7 +99,7 @@ impl Mount {
         self.class.store(class as u8, Ordering::Relaxed);
     }
 
-    /// Whether starting to read might wait for those who read already.
+    /// Whether starting to read might wait for readers that are at it already.
     pub(super) fn is_busy(&self, now_ms: u32) -> bool {
         let late_ms = self.late_ms.load(Ordering::Relaxed);
         self.reads.load(Ordering::Relaxed) >= BUSY_READS

@@ -139,7 +139,7 @@ impl Opened {
 
 /// What is remembered.
 impl Opened {
-    /// Whether starting to read it might wait for those who read already.
+    /// Whether starting to read it might wait for readers that are at it already.
     pub(super) fn is_busy(&self, now_ms: u32) -> bool {
         self.files.policy.is_busy(self.mount, now_ms)
     }

@@ -101,7 +101,7 @@ fn disk(name: &str) -> Option<Scratch> {
     None
 }
 
-/// Who compares the two wants to know whether the file has changed.
+/// A caller compares the two to learn whether the file has changed.
 #[test]
 fn an_open_file_that_has_not_changed_is_what_it_was() {
     let scratch = Scratch::new(&std::env::temp_dir(), "again");
@@ -232,7 +232,7 @@ fn a_hole_in_memory_is_found() {
     open(Files::apart(Mode::Offload), &scratch.file("f", SIZE));
     let is_found = |hole| {
         let opened = open(Files::apart(Mode::Offload), &scratch.0.join("f"));
-        // As a user to whom cachestat says nothing.
+        // As a user that cachestat tells nothing.
         opened.files.policy.euid.store(NOBODY_YET - 1, Ordering::Relaxed);
         forget(&opened);
         rustix::fs::fadvise(opened.as_fd(), 0, None, rustix::fs::Advice::Random).unwrap();
@@ -279,7 +279,7 @@ fn a_busy_disk_is_not_asked_about_what_is_not_likely_there() {
     let Some(scratch) = disk("busy") else { return };
     let files = Files::apart(Mode::Offload);
     let (hot, other) = (open(files, &scratch.file("hot", 9000)), open(files, &scratch.file("other", 9000)));
-    // As a user to whom cachestat says nothing.
+    // As a user that cachestat tells nothing.
     files.policy.euid.store(NOBODY_YET - 1, Ordering::Relaxed);
     let read = |file: &Opened| !is_cold(&file.read_now(&mut Vec::new(), 0, 9000));
     let is_warm = |file: &Opened| file.is_warm(0, 9000, &mut Learned::default());

@@ -31,7 +31,7 @@ fn exits_are_told() {
         assert_eq!(wait_for(pid), Exit::Code(code));
     }
     process::set_limit(Limit::Core, 0).unwrap();
-    // Others, such as QUIT, may be ignored by who runs the tests.
+    // Others, such as QUIT, may be ignored where the tests run.
     for signal in [Signal::KILL, Signal::TERM, ABORT] {
         let pid = start(|| {
             poll::wait(&[], None).unwrap();
@@ -130,7 +130,7 @@ fn lost_descriptors_are_an_error() {
 }
 
 fn a_daemon_leaves_everything() {
-    // Whoever was forked leads no group, so that it may lead a session.
+    // A forked process leads no group, so that it may lead a session.
     child::set_sid().unwrap();
     assert_eq!(rustix::process::getsid(None).unwrap(), rustix::process::getpid());
     assert!(child::set_sid().is_err(), "it leads a group now");

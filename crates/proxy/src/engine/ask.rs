@@ -22,7 +22,7 @@ use crate::upstreams::{Choice, Destination};
 /// `proxy_pass`
 pub(super) struct Proxy;
 
-/// What a request asks of whom.
+/// The server and the URI that a request is passed to.
 pub(super) struct Aim<'c> {
     origin: Origin,
     uri: Uri<'c>,
@@ -187,7 +187,7 @@ fn asked_uri<'a>(request: &'a Request<'_>) -> &'a [u8] {
     Attempts::of(request).map_or(&[][..], |attempts| attempts.uri.text(request))
 }
 
-/// What a response is kept under where no directive says it: whom it is asked of, and what for.
+/// The key that a response is kept under where no directive sets one: the server and the URI.
 fn default_key(request: &Request<'_>) -> Vec<u8> {
     let Some(attempts) = Attempts::of(request) else { return Vec::new() };
     let origin = attempts.origin.as_ref();

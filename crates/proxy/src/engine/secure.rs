@@ -230,7 +230,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
     }
 
-    /// There is a connection, if the server is who it should be: `said` is what code says of its certificate.
+    /// There is a connection, if the server's certificate is right: `said` is what code says of it.
     fn finish_handshake(&mut self, exchange: &mut Exchange<'_, 'c>, said: Option<Verified>) -> Flow {
         let tls = self.outbound.as_mut().and_then(|outbound| outbound.transport.tls_mut());
         let (Some(stream), Some(secure)) = (tls, &self.tls) else {
@@ -335,7 +335,7 @@ impl Secure<'_> {
         Some(Met { version, certificate, ..Met::default() })
     }
 
-    /// Whether the server is who it should be.
+    /// Checks that the certificate is the server's.
     ///
     /// # Errors
     /// What nginx says.
@@ -393,7 +393,7 @@ impl Shaking {
     /// What the connection has become.
     ///
     /// # Errors
-    /// The server is not who it should be.
+    /// The certificate is not the server's.
     pub(super) fn finish(self, secure: &Secure<'_>) -> Result<Transport, String> {
         secure.verify(self.0.session(), None)?;
         Ok(Transport::Tls(self.0))

@@ -200,7 +200,7 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
 }
 
 impl Carrying<'_, '_, '_> {
-    /// What is waited for: until when, and of whom.
+    /// The deadline, and the name of the side that it is set for.
     fn due(&self) -> (u64, &'static str) {
         let Patience { read_ms, send_ms, client_ms } = self.patience;
         let of_server = if self.up.is_empty() { read_ms } else { read_ms.min(send_ms) };

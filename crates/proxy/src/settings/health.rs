@@ -67,7 +67,7 @@ pub(crate) enum First {
     AsBefore,
 }
 
-/// Whom a check asks.
+/// The peers that a check asks.
 #[derive(Debug)]
 pub(crate) struct Aim {
     pub(crate) group: Weak<GroupCell>,

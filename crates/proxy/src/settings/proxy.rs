@@ -349,7 +349,7 @@ const CACHE_LINES: [(&str, Option<LineValue>); 6] = [
     ("If-Range", None),
 ];
 
-/// Whom a response is for.
+/// The reader that a response is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// The client that asks.

@@ -25,7 +25,6 @@ const SET: usize = 4;
 /// Use is noted this often, milliseconds: loops that ask for the same name do not write all the time.
 const NOTE_EVERY_MS: u64 = 1000;
 
-/// See its text.
 pub(crate) static FORGOTTEN: Counter = Counter::new(
     "upstream_found_forgotten_total",
     "groups",

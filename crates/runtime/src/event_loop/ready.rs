@@ -1,7 +1,7 @@
 //! The ready queue of a loop: a bounded ring, FIFO, one producer (the carrier that owns the loop,
 //! rule 5 of word.rs), any number of consumers (that carrier, and other loops that steal).
 //!
-//! 1. `tail` is written by the producer only, `head` by whoever takes, with one compare-and-swap.
+//! 1. `tail` is written by the producer only, `head` by the consumers, with one compare-and-swap.
 //! 2. A slot is written before the release store of `tail` that publishes it, and only while
 //!    `tail - head` (with `head` acquired) is below the capacity.
 //! 3. A consumer reads the slot before it swaps `head`; if the slot was overwritten meanwhile, `head`

@@ -377,7 +377,7 @@ impl Loop {
     pub(crate) fn backlog(&self, now_ms: u64) -> u32 {
         let turn_ms = match self.remote.word.load().phase() {
             Phase::Wait => 0,
-            // Turns and who asks may stand on either side of a tick.
+            // The turn and the question may stand on either side of a tick.
             _ => now_ms.saturating_sub(self.remote.now_ms.load(Ordering::Relaxed) + 1),
         };
         let lag_ms = self.lag_ms().max(u32::try_from(turn_ms).unwrap_or(LAG_MAX_MS).min(LAG_MAX_MS));

@@ -1,10 +1,10 @@
-//! By whom the loop of a poll was lent, in the two entries of a carrier: rule 2 of observer.rs, and with it
-//! whether a poll is under way (rule 1). Lenders and the carrier write, any thread looks.
+//! The lender of a poll's loop, in the two entries of a carrier: rule 2 of observer.rs, and with it whether a
+//! poll is under way (rule 1). Lenders and the carrier write, any thread looks.
 
 use crate::handover::word::{Lease, Word};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Who lends a loop.
+/// The thread that lends a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lender {
     /// The watchdog.
@@ -58,7 +58,7 @@ impl Lenders {
     }
 }
 
-/// Rule 1 of observer.rs. In this order: who finds the word changed by a lender finds its entry.
+/// Rule 1 of observer.rs. In this order: a reader that finds the word changed by a lender finds its entry.
 pub(crate) fn is_under_way(word: &Word, lenders: &Lenders, poll: u64) -> bool {
     word.load().bits() == poll || lenders.have(poll)
 }
@@ -152,7 +152,7 @@ mod loom_tests {
         model(Task::Ordinary);
     }
 
-    /// Both lenders want to: who loses takes nothing from who wins.
+    /// Both lenders want to: the loser takes nothing from the winner.
     #[test]
     fn loom_a_poll_that_two_lend_is_under_way_until_it_ends() {
         model(Task::Suspect);

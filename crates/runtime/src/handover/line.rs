@@ -52,7 +52,7 @@ impl<T: Waits> Line<T> {
         self.queue.push(who);
     }
 
-    /// Lets go on who has waited longest; `false` if nobody waits.
+    /// Lets the longest waiter go on; `false` if there is none.
     #[must_use]
     pub(crate) fn grant_first(&self) -> bool {
         while let Some(first) = self.queue.pop() {

@@ -5,8 +5,8 @@
 //! 1. A poll is named by the value that its loop's word had (rule 1 of word.rs: never seen before). It is
 //!    under way while the word has that value or one of `Away::lenders` does.
 //! 2. A lender writes its own entry of `lenders` before it swaps the word and takes it back if the swap
-//!    fails. The two lenders of a poll (the watchdog, its own carrier) have an entry each, so that the one
-//!    who lost takes nothing from the one who won. A carrier that comes back clears both. (lenders.rs)
+//!    fails. The two lenders of a poll (the watchdog, its own carrier) have an entry each, so that the loser
+//!    takes nothing from the winner. A carrier that comes back clears both. (lenders.rs)
 //! 3. `announced` and `asked` are set by the watchdog. The carrier takes `asked` when it has given its
 //!    account; the watchdog when the poll is over. `Shared::asked` is how many there were at its last look:
 //!    what a task pays for rule 3 is one load of that.
@@ -18,7 +18,7 @@ use crate::handover::lenders::{Lender, is_under_way};
 use crate::handover::suspects::Tag;
 use crate::handover::word::{PollId, Word};
 
-/// What a poll that was stuck says of itself, in the words of who runs it.
+/// The account of a poll that was stuck, in the words of the code that ran it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Serial number of the connection.

@@ -74,7 +74,7 @@ fn light_fence() {
 
 #[cfg(not(loom))]
 impl Rest {
-    /// Waits for somebody who interrupts, at most so long.
+    /// Waits until interrupted, at most so long.
     pub(crate) fn wait_asleep(&self) {
         clearway_os::futex::wait(&self.state, ASLEEP, None);
     }
@@ -143,7 +143,7 @@ mod loom_tests {
                 thread::spawn(move || {
                     let (rest, bell) = &*shared;
                     while !rest.take_wanted() {
-                        // As the kernel does: who finds another value does not wait.
+                        // As the kernel does: a caller that finds another value does not wait.
                         if rest.wanted.load(Ordering::Acquire) == 0 {
                             bell.wait();
                         }

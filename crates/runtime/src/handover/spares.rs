@@ -2,9 +2,9 @@
 //!
 //! 1. `head` is index + 1 of the top (0: empty), and above it a count that makes every swap unique,
 //!    so that a carrier that left and came back is not mistaken for one that never left.
-//! 2. `next` of a carrier is written by who pushes it, before the swap that publishes it.
-//! 3. `count` follows the stack: it is raised after a push and lowered before a pop, so that who
-//!    may pop always finds something; who finds `count` too low leaves without touching the stack.
+//! 2. `next` of a carrier is written by its pusher, before the swap that publishes it.
+//! 3. `count` follows the stack: it is raised after a push and lowered before a pop, so that an allowed pop
+//!    always finds something; a taker that finds `count` too low leaves without touching the stack.
 //! 4. `least` is the lowest `count` since the starter asked last, about: so many spares nobody needed. A
 //!    wrong one costs a thread that is started again, or ends later.
 //! 5. A spare whose thread is to end, or to give memory back, is popped first: nobody lends to it meanwhile.

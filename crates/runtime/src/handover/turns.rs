@@ -1,12 +1,12 @@
 //! Turns of suspects that burn CPU: as many of them are polled away from their loops at a time as there
 //! are processors or loops, the others stand in a line. More of them would only take turns on the same
-//! processors, end later, and not in the order in which they came. Who sleeps needs no turn, and no turn
-//! lasts for ever (task/detach.rs).
+//! processors, end later, and not in the order in which they came. A sleeper needs no turn, and no turn lasts
+//! for ever (task/detach.rs).
 //!
 //! 1. `taken` counts the turns that a carrier holds, or that were granted to a task in the line.
 //! 2. A task that finds no turn joins the line, then looks again: a turn may have become free meanwhile.
-//! 3. A turn that is given back goes to the first in the line without becoming free, so that nobody who
-//!    comes later is faster. If nobody is there it is given up; then the line is looked at again.
+//! 3. A turn that is given back goes to the first in the line without becoming free, so that no later task is
+//!    faster. If the line is empty the turn is given up; then the line is looked at again.
 //! 4. Each side of rules 2 and 3 has a SeqCst fence between what it writes and what it reads.
 //! 5. A place that was left is skipped; a turn that had been granted to it is given back (line.rs).
 

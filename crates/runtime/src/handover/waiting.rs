@@ -1,14 +1,15 @@
 //! Suspects that wait for a spare carrier: the last spares are kept for hand-overs (spares.rs), so there may
 //! be none for them. Any thread.
 //!
-//! 1. One who finds no spare, or others in the line, joins it: nobody gets ahead.
+//! 1. A suspect that finds no spare, or others in the line, joins it: nobody gets ahead.
 //! 2. As long as somebody waits and there is a spare for it, somebody has been *released* (taken out of the
-//!    line, to be polled next). So each of these looks at both, and releases one if it finds both: who
-//!    joins; who returns a spare; who was released and has taken none, whatever the reason (it needs none any
-//!    more, it was dropped, others were faster); who sweeps the line.
+//!    line, to be polled next). So each of these looks at both, and releases one if it finds both: the
+//!    suspect that joins; the carrier that returns a spare; the suspect that was released and has taken none,
+//!    whatever the reason (it needs none any more, it was dropped, others were faster); the sweep of the
+//!    line.
 //! 3. Each of them has a SeqCst fence between what it writes and what it reads, so that of a joining suspect
 //!    and a returning spare one sees the other.
-//! 4. A suspect that burns CPU has a turn (turns.rs) before it joins, and keeps it: nobody who has a spare
+//! 4. A suspect that burns CPU has a turn (turns.rs) before it joins, and keeps it: no holder of a spare
 //!    waits for a turn.
 
 use crate::handover::line::{Line, Waits};
@@ -47,7 +48,7 @@ impl<T: Waits> Waiting<T> {
     pub(crate) fn look(&self, spares: &Spares) {
         fence(Ordering::SeqCst);
         if spares.count() > self.kept {
-            // Nobody there is as good as one who goes on.
+            // An empty line is as good as a waiter that goes on.
             let _ = self.line.grant_first();
         }
     }

@@ -22,10 +22,9 @@
 //  5. Loop-local data (wheel, event buffer, the producer side of the ready ring) is touched by the
 //     carrier named in the word in phase RUN only. The swap of rule 4 acquires, and the spare is
 //     started with a release store, so it sees all that was written in RUN before.
-//  6. Whoever gives a loop something to do from outside RUN pushes it (inject queue, timer inbox),
-//     then fences (SeqCst), then reads the word and signals the loop's eventfd if it says WAIT. The
-//     carrier stores WAIT, fences (SeqCst), then looks at the queues before it sleeps. One of the
-//     two sees the other.
+//  6. A producer that gives a loop something to do from outside RUN pushes it (inject queue, timer inbox),
+//     then fences (SeqCst), then reads the word and signals the loop's eventfd if it says WAIT. The carrier
+//     stores WAIT, fences (SeqCst), then looks at the queues before it sleeps. One of the two sees the other.
 //  7. The carrier of a lost loop finishes its one poll, restores its priority (demotion.rs), puts
 //     the task back through the inject queue if it was woken meanwhile, always signals the eventfd,
 //     and becomes a spare.
@@ -176,10 +175,10 @@ impl Word {
         self.0.compare_exchange(seen.0, lent.0, Ordering::AcqRel, Ordering::Relaxed).ok().map(|_| lent)
     }
 
-    /// Rule 6: RUN → WAIT, by the owner, who then looks at the queues once more.
+    /// Rule 6: RUN → WAIT, by the owner, which then looks at the queues once more.
     pub(crate) fn begin_wait(&self, lease: &mut Lease) {
         *lease = lease.next(Phase::Wait, lease.carrier());
-        // Release, for who finds a poll's value gone and asks whether it was lent (observer.rs).
+        // Release, for the reader that finds a poll's value gone and asks whether it was lent (observer.rs).
         self.0.store(lease.0, Ordering::Release);
         fence(Ordering::SeqCst);
     }
@@ -261,8 +260,8 @@ mod loom_tests {
         shared.local.with_mut(|p| unsafe { *p += 1 });
     }
 
-    /// Rules 2 to 5: whoever wins, exactly one carrier goes on in RUN, and loop-local data is
-    /// handed over without a race.
+    /// Rules 2 to 5: whichever side wins, exactly one carrier goes on in RUN, and loop-local data is handed
+    /// over without a race.
     #[test]
     fn loom_one_owner_after_a_lend() {
         loom::model(|| {

@@ -89,7 +89,7 @@ impl Interest {
 /// Whose turn it is to add a descriptor to epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adding {
-    /// The caller's, who says how it went ([`Slot::end_add`]).
+    /// The caller's, which says how it went ([`Slot::end_add`]).
     Ours,
     /// Another task is about to do it, and wakes the caller, whose waker is registered.
     Theirs,
@@ -248,8 +248,8 @@ impl Slot {
     }
 }
 
-/// Whether `state` is worth a read by who has read all that there was at the state `spent` (rule 2; 0: nobody
-/// has yet).
+/// Whether `state` is worth a read by a reader that has read all there was at the state `spent` (rule 2; 0:
+/// none has yet).
 pub(crate) fn may_read(state: u64, spent: u64) -> bool {
     let is_spent = (state ^ spent) & !(TICK - 1) == 0;
     state & READ_CLOSED != 0 || state & READ != 0 && !is_spent
@@ -373,8 +373,8 @@ impl Slots {
             return None;
         }
         let slots = self.pages[page].get_or_init(|| (0..PAGE).map(|_| Slot::new()).collect());
-        // Against the one in `Runtime::wake_all`: it sees the page, or who registers in it sees what was
-        // changed before.
+        // Against the one in `Runtime::wake_all`: it sees the page, or the task that registers in it sees
+        // what was changed before.
         fence(Ordering::SeqCst);
         for (place, slot) in slots.iter().enumerate().rev() {
             self.put_free((page * PAGE + place) as u32, slot);

@@ -61,7 +61,7 @@ impl Socket {
     }
 
     /// Ready when a read may succeed (data, end or error). A hint: it may still block, but not for want of
-    /// budget, so who waits for this and then reads gets on.
+    /// budget, so a task that waits for this and then reads gets on.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let Ok(slot) = ready!(self.io.poll_registered(cx, Interest::Read)) else {
             // Reading will say what is wrong.
@@ -113,7 +113,7 @@ impl Socket {
     }
 
     /// Ready when the peer has ended its direction, or the connection broke: then with what broke it.
-    /// Takes the place of whoever waits to read; nothing is read.
+    /// Takes the place of a waiting reader; nothing is read.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let slot = ready!(self.io.poll_registered(cx, Interest::Read))?;
         if slot.state() & READ_CLOSED == 0 {

@@ -13,8 +13,8 @@ use crate::shared::{Lent, Shared};
 use crate::task::place::{Pass, Waiter};
 use crate::task::remote::Remote;
 
-/// How long a turn lasts at most, in nanoseconds. Who burns CPU for longer goes on beside who is next, so
-/// that a few that never end do not keep all others from their turns.
+/// How long a turn lasts at most, in nanoseconds. A task that burns CPU for longer goes on beside the next
+/// one, so that a few that never end do not keep all others from their turns.
 const TURN_MAX_NS: u64 = 50_000_000;
 
 /// How a task may go on.

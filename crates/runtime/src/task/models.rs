@@ -84,7 +84,7 @@ mod turns {
         Some(place)
     }
 
-    /// All who came have had their turn, or have it now and give it back, until nobody is left.
+    /// All players have had their turn, or have it now and give it back, until none is left.
     fn play(turns: &Model, mut places: Vec<std::sync::Arc<Place>>) {
         while !places.is_empty() {
             let before = places.len();
@@ -100,7 +100,7 @@ mod turns {
         assert!(turns.take() && !turns.take(), "the turn is free, and there is one");
     }
 
-    /// Whoever comes while a turn is given back plays once, and no turn is lost.
+    /// A player that comes while a turn is given back plays once, and no turn is lost.
     #[test]
     fn loom_nobody_is_left_in_the_line() {
         loom::model(|| {
@@ -178,7 +178,7 @@ mod waiting {
         model.waiting.look(&model.spares);
     }
 
-    /// The invariant of rule 2 when all is quiet: who waits was released, or there is no spare.
+    /// The invariant of rule 2 when all is quiet: every waiter was released, or there is no spare.
     fn expect_released(model: &Model, places: &[&Places]) {
         let released = places.iter().filter(|place| place.is_granted()).count();
         assert!(released >= places.len().min(model.spares.count()), "{released} of {}", places.len());

@@ -21,7 +21,7 @@ const WAITING: u32 = 0;
 const GRANTED: u32 = 1;
 const LEFT: u32 = 2;
 
-/// One who waits inside a poll, and may give up.
+/// A waiter inside a poll, which may give up.
 pub(crate) struct Place {
     state: AtomicU32,
     waker: WakerCell,

@@ -150,7 +150,7 @@ mod loom_tests {
             if self.is_set.load(Relaxed) { Poll::Ready(()) } else { Poll::Pending }
         }
 
-        /// Sets it on another thread, at any moment, and wakes who waits.
+        /// Sets it on another thread, at any moment, and wakes the waiter.
         fn set_elsewhere(flag: &Arc<Self>) -> thread::JoinHandle<()> {
             let flag = Arc::clone(flag);
             thread::spawn(move || {

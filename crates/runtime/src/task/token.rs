@@ -111,7 +111,7 @@ impl Token {
         if let Some(line) = self.line()
             && self.holder.load(Ordering::Relaxed) == 0
         {
-            // Nobody there is as good as one who goes on.
+            // An empty line is as good as a waiter that goes on.
             let _ = line.grant_first();
         }
     }
@@ -421,7 +421,7 @@ mod loom_tests {
         });
     }
 
-    /// Each who waits enters, one at a time.
+    /// Every waiter enters, one at a time.
     #[test]
     fn loom_nobody_waits_for_a_free_token() {
         model(&[Patience::Waits, Patience::Waits]);

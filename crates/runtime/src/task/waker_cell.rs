@@ -2,12 +2,12 @@
 //!
 //! 1. The word is null, or the address of a task of ours with a reference to it (its waker is no more than
 //!    that), or that of a box with somebody else's waker, told by the lowest bit.
-//! 2. Who swaps a value out owns what it stands for.
+//! 2. The thread that swaps a value out owns what it stands for.
 //! 3. Of a registration and a wake-up that both swap, one comes first. If it is the registration, the
-//!    wake-up finds the waker; if not, the registration acquires what was written before the wake-up, so
-//!    that who looks after it sees what the wake-up was for.
-//! 4. A task that finds itself registered leaves it so. Who takes the waker from then on wakes the task
-//!    while it runs, so that it is polled again; who took it before this poll would be seen.
+//!    wake-up finds the waker; if not, the registration acquires what was written before the wake-up, so that
+//!    a look after it sees what the wake-up was for.
+//! 4. A task that finds itself registered leaves it so. A wake-up that takes the waker from then on wakes the
+//!    task while it runs, so that it is polled again; one that took it before this poll would be seen.
 #![expect(unsafe_code, reason = "a waker as one word")]
 
 use std::mem::ManuallyDrop;

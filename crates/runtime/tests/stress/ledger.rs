@@ -1,4 +1,4 @@
-//! What a run of jobs is held to: who lives, what went wrong.
+//! What a run of jobs is held to: the jobs that live, the mistakes that were seen.
 
 use std::future::Future;
 use std::pin::Pin;

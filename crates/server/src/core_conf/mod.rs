@@ -50,7 +50,7 @@ pub const EVENTS: Contexts = Contexts::bit(1);
 /// The directives outside `http`.
 pub const TABLES: &[&[Spec<CoreConf>]] = &[directives::DIRECTIVES, no_effect::DIRECTIVES];
 
-/// Who reads the configuration.
+/// The process that reads the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The process that was started: everything is looked up and checked.
@@ -243,8 +243,8 @@ impl CoreConf {
         self.ssl_object_cache_inheritable.unwrap_or(true)
     }
 
-    /// Whom the worker process is to become; `None` where it cannot become anybody: the master has not the
-    /// rights, or this was read by the worker.
+    /// The user that the worker process becomes; `None` where it cannot change its user: the master has not
+    /// the rights, or this was read by the worker.
     #[must_use]
     pub fn user(&self) -> Option<&User> {
         self.user.as_ref()

@@ -1,4 +1,4 @@
-//! `user`: whom the worker runs as.
+//! `user`: the user that the worker runs as.
 
 use clearway_base::Errno;
 use clearway_conf::error::{message, printed};
@@ -35,7 +35,7 @@ pub(super) fn read(scope: &mut Scope<'_, CoreConf>, d: &Directive) -> Result<(),
     Ok(())
 }
 
-/// Whom the worker of a configuration without `user` runs as, where it can be anybody.
+/// The user that the worker of a configuration without `user` runs as, where it may change its user.
 pub(super) fn default_user() -> Result<User, Error> {
     let user = user(USER_DEFAULT).map_err(Error::unplaced)?;
     let group_of = |name: &&[u8]| group(name).ok();

@@ -147,8 +147,8 @@ impl Configuration {
         self.zones.forget_worker(pid);
     }
 
-    /// Opens the logs anew, as they are called now, and gives them to the user of the worker, who may have
-    /// to open them himself one day. One that cannot be opened is reported and stays.
+    /// Opens the logs anew, as they are called now, and gives them to the worker's user, as a worker may have
+    /// to open them itself one day. One that cannot be opened is reported and stays.
     pub(crate) fn reopen_logs(&mut self) {
         self.log.writer.reopen();
         let owner = self.core.user().filter(|_| self.core.master_process()).map(|user| user.uid);

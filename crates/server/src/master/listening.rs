@@ -134,7 +134,7 @@ impl Listening {
             if after > before {
                 accept_queue::steer_to_all(&new.fds[0]);
             } else if after < before && steer(&new.fds[0], after).is_err() {
-                // Who begins to connect there tries again, and meets a socket that stays.
+                // A client that begins to connect there tries again, and meets a socket that stays.
                 old.fds[after..].iter().for_each(|fd| drop(clearway_os::filter::refuse_handshakes(fd)));
             }
         }
@@ -146,8 +146,8 @@ impl Listening {
         self.without(next).map(|entry| entry.serial).collect()
     }
 
-    /// Waits until addresses that were let go of are free, if one of them is wanted again: workers take
-    /// a moment to see those in who have begun to connect.
+    /// Waits until addresses that were let go of are free, if one of them is wanted again: workers take a
+    /// moment to let those clients in that have begun to connect.
     fn settle(&self, requests: &[Request], loops: usize) {
         let Some(left) = self.settled_at.map(|at| at.saturating_duration_since(Instant::now())) else {
             return;
@@ -261,7 +261,7 @@ impl Listening {
                 log.log(Level::Emerg, format_args!("{error}"));
                 Failed
             })?));
-            // Nobody is to wait there who would be lost if this configuration were not taken into use.
+            // No client may wait there: it would be lost if this configuration were not taken into use.
             drop(steer(&fds[0], old.fds.len()));
         }
         configure(&fds[..kept], request, &old.request.options, log);

@@ -52,7 +52,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let is_heir = inherited.is_some();
     let old = Listening::inherited(inherited.unwrap_or_default());
     let mut config = Configuration::read(source, &invocation.options, None, &early)?;
-    // It may be standard error, and whoever reads that waits for its end.
+    // It may be standard error, whose reader waits for its end.
     drop(early);
     let listening = old.open(&config.requests, config.core.all_loops(), &config.boot(&invocation.options))?;
     config.announce_events(&config.boot(&invocation.options));
@@ -87,7 +87,7 @@ fn run_master(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Resu
     let mut master = Master::new(parts);
     if let Err(failed) = master.start(boot) {
         if master.is_told_to_end() {
-            // Whoever waits for the server learns that there is none; it has done what it was told.
+            // A process that waits for the server learns that there is none; it has done what it was told.
             master.end();
             return Ok(());
         }

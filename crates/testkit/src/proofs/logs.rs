@@ -185,7 +185,7 @@ impl Pipe {
         let made =
             Command::new("mkfifo").arg("-m").arg("666").arg(path).status().expect("mkfifo is installed");
         assert!(made.success());
-        // For both directions, so that whoever opens it for writing does not wait for a reader.
+        // For both directions, so that a writer that opens it does not wait for a reader.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
         let file = fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
         assert!(self.0.set(file.expect("the pipe is ours")).is_ok(), "made once");

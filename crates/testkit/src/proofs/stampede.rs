@@ -274,7 +274,7 @@ fn take_all(
         drop(polled);
         let ready: Vec<usize> =
             open.iter().zip(ready).filter(|(_, ready)| *ready).map(|(&number, _)| number).collect();
-        // Else it would be this thread that those who have nothing yet wait for.
+        // Else it would be this thread that the clients without an answer wait for.
         let (begun, new): (Vec<usize>, Vec<usize>) =
             ready.into_iter().partition(|&number| takers[number].first.is_some());
         let next = begun.partition_point(|&number| number < turn);

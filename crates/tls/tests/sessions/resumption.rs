@@ -100,7 +100,7 @@ fn early_request(context: &Arc<Context>, config: &Arc<ClientConfig>) -> (Vec<u8>
         assert_eq!(server.open(&mut input, &mut plain, &mut to_client), Opened::Need);
         is_early = server.is_early();
     }
-    // The client ends its handshake in either case, and the server then knows who it is.
+    // The client ends its handshake in either case, and the server then knows its certificate.
     client.read_tls(&mut &to_client[..]).unwrap();
     client.process_new_packets().unwrap();
     assert_eq!(client.is_early_data_accepted(), is_early);

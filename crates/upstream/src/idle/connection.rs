@@ -36,8 +36,8 @@ impl Identity<'_> {
     }
 }
 
-/// Addresses of a configuration are not chosen by those who would have them collide, and who finds another
-/// connection with the same tag looks on.
+/// Addresses of a configuration are not chosen by attackers, and a search that finds another connection with
+/// the same tag goes on.
 struct TagHasher(u64);
 
 impl Hasher for TagHasher {

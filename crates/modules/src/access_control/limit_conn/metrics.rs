@@ -4,15 +4,12 @@ use clearway_metrics::{Counter, Metric};
 
 use super::Status;
 
-/// See its text.
 pub(super) static PASSED: Counter =
     Counter::new("limit_conn_passed_total", "requests", "Requests that limit_conn counted and let pass.");
 
-/// See its text.
 pub(super) static REJECTED: Counter =
     Counter::new("limit_conn_rejected_total", "requests", "Requests that limit_conn refused.");
 
-/// See its text.
 pub(super) static REJECTED_DRY_RUN: Counter = Counter::new(
     "limit_conn_rejected_dry_run_total",
     "requests",

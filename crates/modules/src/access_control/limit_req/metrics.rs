@@ -4,33 +4,27 @@ use clearway_metrics::{Counter, Metric};
 
 use super::Status;
 
-/// See its text.
 pub(super) static PASSED: Counter =
     Counter::new("limit_req_passed_total", "requests", "Requests that limit_req let pass at once.");
 
-/// See its text.
 pub(super) static DELAYED: Counter =
     Counter::new("limit_req_delayed_total", "requests", "Requests that limit_req made wait.");
 
-/// See its text.
 pub(super) static REJECTED: Counter =
     Counter::new("limit_req_rejected_total", "requests", "Requests that limit_req refused.");
 
-/// See its text.
 pub(super) static DELAYED_DRY_RUN: Counter = Counter::new(
     "limit_req_delayed_dry_run_total",
     "requests",
     "Requests that limit_req would have made wait without limit_req_dry_run.",
 );
 
-/// See its text.
 pub(super) static REJECTED_DRY_RUN: Counter = Counter::new(
     "limit_req_rejected_dry_run_total",
     "requests",
     "Requests that limit_req would have refused without limit_req_dry_run.",
 );
 
-/// See its text.
 pub(super) static FORGOTTEN: Counter = Counter::new(
     "limit_req_forgotten_total",
     "keys",

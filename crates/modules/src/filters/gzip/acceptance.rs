@@ -202,7 +202,7 @@ pub(crate) fn is_accepted(request: &Request<'_>, head: &ResponseHead<'_>) -> boo
 
 fn is_disabled(disabled: &[Regex], request: &Request<'_>) -> bool {
     let Some(agent) = request.header(Known::UserAgent).filter(|_| !disabled.is_empty()) else { return false };
-    // Neither does one get it for whom that cannot be said.
+    // A client for which the expression fails gets none either.
     disabled.iter().any(|regex| request.matches(regex, agent).unwrap_or(true))
 }
 

@@ -1,6 +1,6 @@
 //! `ssi`: commands in a document are executed on its way out. A filter; it parses what is pushed to it, asks
 //! for subrequests where something is included, and stops where a command has to wait for one: the rest of
-//! what it was given is kept then, and whoever makes the document is told to wait as well.
+//! what it was given is kept then, and the document's producer is told to wait as well.
 
 mod commands;
 mod date;

@@ -1,11 +1,11 @@
 //! Takes a document apart into text and SSI commands. It is given the document in pieces of any size, and
-//! makes of them what it would make of the whole. Sees no request; what is wrong it tells whoever asks.
+//! makes of them what it would make of the whole. Sees no request; mistakes are returned to the caller.
 
 /// Longest name of a command, bytes.
 const COMMAND_BYTES_MAX: usize = 32;
 /// Longest name of a parameter, bytes.
 const PARAM_BYTES_MAX: usize = 32;
-/// Parameters kept of one command; how many of them are too many is for who executes it to say.
+/// Parameters kept of one command; the code that executes it says how many are too many.
 const PARAMS_MAX: usize = 64;
 
 /// What a command begins with.
