@@ -54,7 +54,11 @@ impl fmt::Display for Refused {
 /// # Errors
 /// It is none that can be copied.
 pub(crate) fn write(stack: &mut Stack<'_>, at: i32, out: &mut Vec<u8>) -> Result<(), Refused> {
-    write_at(stack, at, out, 1)
+    let (height, begin) = (stack.len(), out.len());
+    write_at(stack, at, out, 1)?;
+    debug_assert_eq!(stack.len(), height, "a copy leaves the stack as it was");
+    debug_assert!(out.len() > begin, "a value has a tag at least");
+    Ok(())
 }
 
 fn write_at(stack: &mut Stack<'_>, at: i32, out: &mut Vec<u8>, depth: usize) -> Result<(), Refused> {
@@ -86,7 +90,8 @@ fn put(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 }
 
 fn write_table(stack: &mut Stack<'_>, at: i32, out: &mut Vec<u8>, depth: usize) -> Result<(), Refused> {
-    let len = stack.raw_len(at) as u32;
+    debug_assert!(depth < DEPTH_MAX, "tables lie within each other as deep as is allowed");
+    let (len, height) = (stack.raw_len(at) as u32, stack.len());
     put(out, TABLE, &len.to_le_bytes());
     let hint = out.len();
     out.extend_from_slice(&0_u32.to_le_bytes());
@@ -100,6 +105,8 @@ fn write_table(stack: &mut Stack<'_>, at: i32, out: &mut Vec<u8>, depth: usize) 
         stack.pop(1);
         count += 1;
     }
+    debug_assert_eq!(stack.len(), height, "the last key goes with the end of the table");
+    debug_assert_eq!(out.get(hint - 5), Some(&TABLE), "the hint stands behind the tag and the length");
     out[hint..hint + 4].copy_from_slice(&count.saturating_sub(len).to_le_bytes());
     out.push(END);
     Ok(())
@@ -157,10 +164,12 @@ impl Source<'_> {
         stack.push_table(items, fields);
         let table = stack.len();
         while self.push_next(stack)? == Pushed::Value {
+            debug_assert_eq!(stack.len(), table + 1, "a key stands above its table");
             if self.push_next(stack)? == Pushed::End {
                 stack.pop(1);
                 break;
             }
+            debug_assert_eq!(stack.len(), table + 2, "a value stands above its key");
             stack.raw_set(table);
         }
         Some(())

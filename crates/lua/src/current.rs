@@ -419,6 +419,7 @@ impl<'a> Current<'a> {
                 answer = Some(work(scene));
             }
         });
+        debug_assert!(work.is_none(), "a stage is shown once");
         answer
     }
 

@@ -61,6 +61,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
             Err(step) => return step,
         };
         let (status, page) = reply.unwrap_or_else(|wrong| refusal(&exchange, wrong));
+        debug_assert!(!exchange.output.head_sent(), "a response has one head");
         let head = exchange.output.head();
         head.status = status;
         head.content_length = Some(page.len() as u64);
@@ -176,6 +177,11 @@ async fn edit(request: &Request<'_>, asked: &Asked, body: &[u8]) -> Reply {
         (400, "UpstreamStatic", "the upstream has no zone, so its servers stay as they are".to_owned())
     })?;
     let (id, roster) = change(editing, request.method(), asked, body)?;
+    debug_assert_eq!(
+        request.method() == Method::Delete,
+        roster.find(id).is_none(),
+        "a server is there unless it was removed"
+    );
     group.catch_up();
     if let Some(lasting) = request.main_conf(&UPSTREAMS_CONF).lasting.as_ref() {
         lasting.catch_up(name);

@@ -65,11 +65,13 @@ pub(crate) struct Missing {
 impl Missing {
     /// The value of `Range`.
     pub(crate) fn wanted(&self) -> String {
+        debug_assert!(!self.range.is_empty(), "what is asked for is missing");
         format!("bytes={}-{}", self.range.start, self.range.end - 1)
     }
 
     /// The value of `Content-Range` of a response that has it.
     pub(crate) fn given(&self) -> String {
+        debug_assert!(self.range.end <= self.whole, "what is missing lies within the whole");
         format!("bytes {}-{}/{}", self.range.start, self.range.end - 1, self.whole)
     }
 }

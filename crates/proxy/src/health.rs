@@ -67,6 +67,7 @@ impl Checking {
     fn look(&mut self) -> Use {
         let Some(peers) = peers_of(&self.check, &self.lasting) else { return Use::Over };
         self.watched.retain(|known| peers.iter().any(|peer| peer.is_same(known)));
+        debug_assert!(self.watched.len() <= peers.len(), "a server is watched once");
         for peer in peers {
             let is_known = self.watched.iter().any(|known| known.is_same(&peer));
             if is_known || peer.config().state == State::Down {
@@ -156,6 +157,7 @@ impl Watch {
         }
         let before = self.health.condition;
         self.health.note(checked, self.check.rhythm);
+        debug_assert_ne!(self.health.condition, Condition::Unknown, "the first answer decides");
         // What the log says is true already: requests that follow on its line meet the new condition.
         match (before, self.health.condition) {
             (Condition::Unhealthy, Condition::Healthy) => {
@@ -209,6 +211,7 @@ impl Health {
         if is_against && self.streak >= enough {
             *self = Self { condition: other, streak: 0 };
         }
+        debug_assert!(is_against || self.streak == 0, "an answer that fits begins anew");
     }
 }
 

@@ -368,6 +368,13 @@ static STATUS: LazyLock<Arc<Status>> = LazyLock::new(|| {
         metrics.push(Shown::Plain(*metric));
     }
     assert_eq!(families.len(), metrics.len(), "each family has what reads it");
+    debug_assert!(
+        families
+            .iter()
+            .enumerate()
+            .all(|(at, one)| families[..at].iter().all(|other| other.name != one.name)),
+        "a name stands for one family"
+    );
     Arc::new(Status { running: ArcSwap::default(), families, metrics })
 });
 

@@ -36,6 +36,7 @@ impl CompressedCertificates {
         let compressed: Arc<[u8]> = encoder.finish().ok()?.into();
         let pair = Arc::new((message.to_vec(), Arc::clone(&compressed)));
         // The oldest goes.
+        debug_assert!(kept.len() <= KEPT_MAX, "no more are kept");
         let newest = kept.iter().take(KEPT_MAX - 1).cloned();
         self.kept.store(Arc::new(std::iter::once(pair).chain(newest).collect()));
         Some(compressed)

@@ -114,6 +114,14 @@ impl Context {
         }
         context.set_verification(&plan.verification)?;
         context.set_callbacks(plan)?;
+        debug_assert!(
+            context.has_handles == HasHandles::No || plan.keeping == Keeping::Kept,
+            "a ticket stands for a session that is kept"
+        );
+        debug_assert!(
+            context.has_handles == HasHandles::No || plan.side == Side::Server,
+            "tickets are the server's"
+        );
         Ok(Arc::new(context))
     }
 
@@ -374,6 +382,7 @@ pub(crate) fn succeeded(result: c_int, call: &'static str) -> Result<(), LoadErr
 }
 
 fn ciphers(ring: &KeyRing) -> Result<Vec<TicketCipher>, LoadError> {
+    debug_assert!(!ring.keys().is_empty(), "a ring has a key that encrypts");
     let all: Option<Vec<_>> = ring.keys().iter().map(TicketCipher::new).collect();
     all.ok_or_else(|| sys::load_error("EVP_AEAD_CTX_new()"))
 }
@@ -382,17 +391,22 @@ fn ciphers(ring: &KeyRing) -> Result<Vec<TicketCipher>, LoadError> {
 fn context_index() -> c_int {
     static INDEX: OnceLock<c_int> = OnceLock::new();
     // SAFETY: the library does nothing with what hangs there.
-    *INDEX.get_or_init(|| unsafe {
+    let index = *INDEX.get_or_init(|| unsafe {
         ffi::SSL_CTX_get_ex_new_index(0, ptr::null_mut(), ptr::null_mut(), None, None)
-    })
+    });
+    assert!(index >= 0, "the library has a number for what hangs on contexts");
+    index
 }
 
 /// Under which number [`Lookups`] hang on sessions.
 pub(crate) fn session_index() -> c_int {
     static INDEX: OnceLock<c_int> = OnceLock::new();
     // SAFETY: the library does nothing with what hangs there.
-    *INDEX
-        .get_or_init(|| unsafe { ffi::SSL_get_ex_new_index(0, ptr::null_mut(), ptr::null_mut(), None, None) })
+    let index = *INDEX.get_or_init(|| unsafe {
+        ffi::SSL_get_ex_new_index(0, ptr::null_mut(), ptr::null_mut(), None, None)
+    });
+    assert!(index >= 0, "the library has a number for what hangs on sessions");
+    index
 }
 
 /// What hangs on the context of a session.
@@ -413,7 +427,9 @@ unsafe fn shared<'a>(ssl: *const ffi::SSL) -> Option<&'a Shared> {
 /// `ssl` is a session that has [`Lookups`], inside a callback; nothing else refers to them meanwhile.
 unsafe fn lookups<'a>(ssl: *const ffi::SSL) -> Option<&'a mut Lookups> {
     // SAFETY: as the caller says.
-    unsafe { ffi::SSL_get_ex_data(ssl, session_index()).cast::<Lookups>().as_mut() }
+    let lookups = unsafe { ffi::SSL_get_ex_data(ssl, session_index()).cast::<Lookups>().as_mut() };
+    debug_assert!(lookups.is_some(), "they hang on a session before its callbacks run");
+    lookups
 }
 
 /// Bytes that the library shows, which may be none.
@@ -460,6 +476,7 @@ unsafe extern "C" fn choose_protocol(
             while let Some((&length, behind)) = rest.split_first() {
                 let Some((name, behind)) = behind.split_at_checked(usize::from(length)) else { break };
                 if name == protocol.as_slice() {
+                    debug_assert!(!name.is_empty(), "a protocol has a name");
                     *chosen = name.as_ptr();
                     *chosen_length = length;
                     return ffi::SSL_TLSEXT_ERR_OK;
@@ -595,7 +612,8 @@ unsafe extern "C" fn seal_ticket(
         shared(ssl).and_then(|shared| shared.ciphers.load().first()?.seal(&content, ticket))
     };
     // SAFETY: the result is the library's.
-    debug_assert!(sealed.is_none_or(|length| length > 0), "a ticket is not empty");
+    debug_assert!(sealed.is_none_or(|length| length >= TICKET_OVERHEAD), "a ticket has its name and tag");
+    assert!(sealed.is_none_or(|length| length <= out_max), "the library has that much room");
     sealed.map_or(0, |length| unsafe {
         *out_length = length;
         1
@@ -693,6 +711,7 @@ unsafe extern "C" fn keep_session(ssl: *mut ffi::SSL, session: *mut ffi::SSL_SES
     unsafe {
         let id = ffi::SSL_SESSION_get_id(session, &raw mut length);
         let key = shown(id, length as usize).to_vec();
+        debug_assert!(key.len() <= KEPT_KEY_LENGTH, "an id is no longer than a key of what is kept");
         if !key.is_empty() {
             keep(ssl, session, key);
         }
@@ -718,6 +737,7 @@ unsafe fn keep(ssl: *const ffi::SSL, session: *const ffi::SSL_SESSION, key: Vec<
     unsafe {
         if ffi::SSL_SESSION_to_bytes(session, &raw mut content, &raw mut length) == 1 {
             let bytes = shown(content, length).to_vec();
+            debug_assert!(!bytes.is_empty(), "a session has a form");
             ffi::OPENSSL_free(content.cast());
             if let Some(lookups) = lookups(ssl) {
                 lookups.fresh.push(Kept { key, content: bytes });

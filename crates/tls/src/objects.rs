@@ -127,6 +127,7 @@ impl ObjectCache {
     /// An empty one.
     #[must_use]
     pub fn new(rule: CacheRule) -> Self {
+        debug_assert!(rule.entries_max > 0, "a cache without room is none");
         let (entries, clock, change) = (ArcSwap::default(), AtomicU64::new(0), Mutex::new(()));
         Self { rule, entries, clock, change }
     }
@@ -248,6 +249,12 @@ impl ObjectCache {
             let Some(oldest) = oldest.map(|(name, _)| name.clone()) else { break };
             entries.remove(&oldest);
         }
+        debug_assert!(entries.len() < self.rule.entries_max, "there is room for one more");
+        debug_assert_eq!(
+            name.kind == Kind::Key,
+            matches!(object, Object::Key(_)),
+            "an object is kept as what it is"
+        );
         let [checked_s, used_s] = [now_s, now_s].map(AtomicU64::new);
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         entries.insert(name, Arc::new(Entry { object, stamp, checked_s, used_s, used }));

@@ -258,6 +258,7 @@ fn judge_about(
         if found != 1 {
             return Err(OcspError::NotFound);
         }
+        debug_assert!(!this.is_null(), "an answer says from when on it holds");
         if ffi::OCSP_check_validity(this, next, DRIFT_S, -1) != 1 {
             return Err(sys::load_error("OCSP_check_validity()").into());
         }
@@ -345,6 +346,7 @@ fn parse(answer: &[u8], call: &'static str) -> Result<Owned<ffi::OCSP_RESPONSE>,
     let length = c_long::try_from(answer.len()).unwrap_or(c_long::MAX);
     // SAFETY: the bytes are there for the length of the call; what comes back is ours.
     let response = unsafe { Owned::take(ffi::d2i_OCSP_RESPONSE(ptr::null_mut(), &raw mut start, length)) };
+    debug_assert!((answer.as_ptr()..=answer.as_ptr_range().end).contains(&start), "it reads what it is lent");
     response.ok_or_else(|| sys::load_error(call))
 }
 

@@ -206,6 +206,7 @@ impl TlsSession {
     fn speak(&self, versions: Versions) -> Result<(), LoadError> {
         let number = |version: Option<Version>| version.map_or(0, Version::number);
         let (oldest, newest) = (number(versions.iter().next()), number(versions.iter().next_back()));
+        debug_assert!(oldest <= newest, "versions are in their order");
         let ssl = self.ssl.as_ptr();
         // SAFETY: the session is alive and nobody else's.
         unsafe {
@@ -245,6 +246,7 @@ impl TlsSession {
         let made = output.len();
         // SAFETY: only the library's calls in `call` look at what is lent, and it is taken back behind them.
         let (result, error, left) = unsafe {
+            debug_assert!((*self.lent.as_ptr()).output.is_null(), "buffers are lent for one call at a time");
             self.lent.as_ptr().write(Lent { input: input.as_ptr(), left: before, output });
             let result = call(self.ssl.as_ptr());
             let error = ffi::SSL_get_error(self.ssl.as_ptr(), result);
@@ -253,6 +255,7 @@ impl TlsSession {
             (result, error, left)
         };
         assert!(left <= before, "the library takes from the front of what it is lent");
+        debug_assert!(error != ffi::SSL_ERROR_NONE || result >= 0, "a call that succeeded has a count");
         *input = &input[before - left..];
         debug_assert!(output.len() >= made, "what is to be sent is appended");
         match error {
@@ -611,6 +614,7 @@ unsafe extern "C" fn read_lent(bio: *mut ffi::BIO, to: *mut c_char, room: c_int)
         let lent: *mut Lent = ffi::BIO_get_data(bio).cast();
         debug_assert!(!lent.is_null(), "the library reads while buffers are lent");
         let count = (*lent).left.min(usize::try_from(room).unwrap_or_default());
+        debug_assert!(count == 0 || !(*lent).input.is_null(), "what is left of the input is lent");
         if count == 0 {
             ffi::BIO_set_retry_read(bio);
             return -1;

@@ -241,6 +241,7 @@ impl Certificate {
         let length = c_long::try_from(der.len()).ok()?;
         // SAFETY: `der` has that many bytes; what comes back is ours.
         let x509 = unsafe { Owned::take(ffi::d2i_X509(ptr::null_mut(), &raw mut start, length)) };
+        debug_assert!((der.as_ptr()..=der.as_ptr_range().end).contains(&start), "it reads what it is lent");
         clear_reasons();
         x509.map(Self)
     }
@@ -345,6 +346,7 @@ impl Certificate {
         // SAFETY: the certificate is alive, and the digest has as many bytes as SHA-1.
         let is_made =
             unsafe { ffi::X509_digest(self.as_ptr(), ffi::EVP_sha1(), digest.as_mut_ptr(), &raw mut length) };
+        debug_assert!(is_made != 1 || length as usize == SHA1_LENGTH, "the library fills the digest");
         (is_made == 1).then_some(digest)
     }
 
@@ -481,6 +483,7 @@ impl PrivateKey {
         let length = c_long::try_from(der.len()).ok()?;
         // SAFETY: so many bytes are there.
         let key = unsafe { Owned::take(ffi::d2i_AutoPrivateKey(ptr::null_mut(), &raw mut at, length)) };
+        debug_assert!((der.as_ptr()..=der.as_ptr_range().end).contains(&at), "it reads what it is lent");
         clear_reasons();
         Some(Self { key: key?, protection: Protection::None })
     }
@@ -529,6 +532,7 @@ unsafe extern "C" fn say_password(to: *mut c_char, size: c_int, _: c_int, passwo
     if count == 0 || count > size {
         return -1;
     }
+    assert_eq!(usize::try_from(count), Ok(password.len()), "as many bytes are copied as there is room for");
     // SAFETY: the library's buffer has `size` bytes, and is none of ours.
     unsafe { ptr::copy_nonoverlapping(password.as_ptr().cast(), to, password.len()) };
     count
@@ -640,7 +644,16 @@ impl TicketCipher {
                 NAME_LENGTH,
             )
         };
-        (is_sealed == 1).then_some(NAME_LENGTH + NONCE_LENGTH + length)
+        if is_sealed != 1 {
+            return None;
+        }
+        assert!(length <= rest.len(), "the library writes into the room that there is");
+        debug_assert_eq!(
+            length,
+            content.len() + TAG_LENGTH,
+            "a ticket is longer than it holds by its overhead"
+        );
+        Some(NAME_LENGTH + NONCE_LENGTH + length)
     }
 
     /// Writes what a ticket of this key holds. Its length, or nothing if it is none.
@@ -664,6 +677,15 @@ impl TicketCipher {
             )
         };
         clear_reasons();
-        (is_opened == 1).then_some(length)
+        if is_opened != 1 {
+            return None;
+        }
+        assert!(length <= content.len(), "the library writes into the room that there is");
+        debug_assert_eq!(
+            length + TICKET_OVERHEAD,
+            ticket.len(),
+            "a ticket is longer than it holds by its overhead"
+        );
+        Some(length)
     }
 }

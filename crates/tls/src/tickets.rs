@@ -78,6 +78,7 @@ impl KeyRing {
     /// With another key in front; those before it open tickets for two rotations more.
     #[must_use]
     pub fn rotated(&self, first: TicketKey) -> Self {
+        debug_assert!(!self.keys.is_empty(), "a ring has a key that encrypts");
         let old = self.keys.iter().take(OLD_KEYS_MAX).cloned();
         let keys: Vec<_> = std::iter::once(first).chain(old).collect();
         debug_assert!(keys.len() <= 1 + OLD_KEYS_MAX, "so many keys open tickets at most");

@@ -23,6 +23,7 @@ pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
             }
         }
     }
+    debug_assert!(out.len() <= text.len(), "decoding makes nothing longer");
     out
 }
 
@@ -113,6 +114,7 @@ pub(crate) fn each(text: &[u8], max: usize, mut work: impl FnMut(&[u8], Option<&
             continue;
         }
         count += 1;
+        debug_assert!(max == 0 || count <= max, "there are no more than may be");
         if !name.is_empty() {
             work(&name, equals.map(|at| unescape(&pair[at + 1..])).as_deref());
         }
@@ -122,6 +124,8 @@ pub(crate) fn each(text: &[u8], max: usize, mut work: impl FnMut(&[u8], Option<&
 
 /// Adds the value on top under the name below it to the table below that: a second one makes a list.
 pub(crate) fn add(stack: &mut Stack<'_>) {
+    let height = stack.len();
+    debug_assert_eq!(stack.get(-3), Value::Table, "name and value stand above a table");
     stack.push_slot(-2);
     stack.raw_get(-4);
     match stack.get(-1) {
@@ -147,6 +151,7 @@ pub(crate) fn add(stack: &mut Stack<'_>) {
             stack.raw_set(-3);
         }
     }
+    debug_assert_eq!(stack.len(), height - 2, "the table is on top again");
 }
 
 /// A table as arguments of a URL.

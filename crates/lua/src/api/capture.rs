@@ -155,6 +155,7 @@ fn field<R>(
     call.stack.raw_field(options, name);
     let at = call.stack.len();
     let result = work(call, at)?;
+    debug_assert_eq!(call.stack.len(), at, "the field is on top again");
     call.stack.pop(1);
     Ok(result)
 }
@@ -245,6 +246,7 @@ fn read_pairs(call: &mut Call<'_>, options: i32, name: &str) -> Result<Pairs, Ra
 
 /// Has them answered, and waits for all.
 fn begin(call: &mut Call<'_>, all: Vec<Wanted>) -> Result<Returns, Raise> {
+    debug_assert!((1..=CAPTURES_MAX).contains(&all.len()), "a call has as many as it may");
     let begun = scene(call, |scene| {
         let Scene::Handler(exchange) = scene else { return None };
         let most_bytes = *exchange.request.conf(&NET_CONF).capture_max_bytes;
@@ -342,6 +344,8 @@ fn are_writable(request: &Request<'_>, values: &Pairs) -> bool {
 
 /// Pushes the table of one response.
 fn push_response(stack: &mut Stack<'_>, outcome: &Outcome, lines: &Lines) {
+    debug_assert!(outcome.ended().is_some(), "a subrequest is waited for");
+    let height = stack.len();
     let ended = outcome.ended().unwrap_or(Err(500));
     let status = match ended {
         Ok(0) | Err(0) => 500,
@@ -362,4 +366,5 @@ fn push_response(stack: &mut Stack<'_>, outcome: &Outcome, lines: &Lines) {
         args::add(stack);
     }
     stack.raw_set_field(-2, "header");
+    debug_assert_eq!(stack.len(), height + 1, "a response is one table");
 }

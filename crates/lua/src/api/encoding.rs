@@ -119,6 +119,7 @@ pub fn escape(text: &[u8], kind: Escape) -> Cow<'_, [u8]> {
             out.push(byte);
         }
     }
+    debug_assert_eq!(out.len(), text.len() + 2 * count, "an encoded byte is three");
     Cow::Owned(out)
 }
 
@@ -145,6 +146,7 @@ pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
             _ => byte,
         });
     }
+    debug_assert!(out.len() <= text.len(), "decoding makes nothing longer");
     Cow::Owned(out)
 }
 
@@ -201,6 +203,7 @@ pub fn append_args(call: &mut Call<'_>, table: i32, out: &mut Vec<u8>) -> Result
             }
             call.stack.pop(1);
         }
+        debug_assert_eq!(call.stack.len(), list, "the list is on top again");
         call.stack.pop(1);
     }
 }
@@ -278,6 +281,7 @@ pub fn push_args(call: &mut Call<'_>, text: &[u8], max: usize) -> Result<Returns
 /// Adds an argument to the topmost table: a second value makes a list.
 fn add_arg(call: &mut Call<'_>, key: &[u8], value: Option<&[u8]>) -> Result<(), Raise> {
     let table = call.stack.len();
+    debug_assert_eq!(call.stack.get(table), Value::Table, "the table is on top");
     let push = |call: &mut Call<'_>| match value {
         Some(value) => call.stack.push(&*unescape(value)),
         None => call.stack.push(true),
@@ -305,6 +309,7 @@ fn add_arg(call: &mut Call<'_>, key: &[u8], value: Option<&[u8]>) -> Result<(), 
             call.stack.raw_set_item(-2, 2);
         }
     }
+    debug_assert_eq!(call.stack.len(), table + 2, "a value stands above its key");
     match call.stack.set_field(table) {
         Ok(()) => Ok(()),
         Err(fault) => Err(raise_text(call, fault.text())),

@@ -83,7 +83,10 @@ fn encode(call: &mut Call<'_>) -> Result<Returns, Raise> {
         empty: if call.stack.is_true(8) { Empty::Object } else { Empty::List },
         slash: if call.stack.is_true(9) { Slash::Escaped } else { Slash::Plain },
     };
+    let height = call.stack.len();
     encoder.value(call, 1, 0)?;
+    debug_assert_eq!(call.stack.len(), height, "a value is read and left alone");
+    debug_assert!(!encoder.out.is_empty(), "a value has a text");
     call.stack.push(&encoder.out[..]);
     Ok(Returns::Values(1))
 }
@@ -165,6 +168,7 @@ impl Encoder {
                 return Ok(None);
             }
         }
+        debug_assert!(f64::from(items) <= last, "indices are counted once each");
         let Sparse { ratio, safe, is_object } = self.sparse;
         if ratio > 0.0 && last > f64::from(items) * ratio && last > safe {
             if !is_object {
@@ -184,6 +188,7 @@ impl Encoder {
             call.stack.raw_item(slot, index as i32);
             let item = call.stack.len();
             self.value(call, item, depth)?;
+            debug_assert_eq!(call.stack.len(), item, "the item is on top again");
             call.stack.pop(1);
         }
         self.out.push(b']');
@@ -213,6 +218,7 @@ impl Encoder {
             self.out.push(b':');
             let value = call.stack.len();
             self.value(call, value, depth)?;
+            debug_assert_eq!(call.stack.len(), value, "the value is on top again");
             call.stack.pop(1);
         }
         self.out.push(b'}');
@@ -257,6 +263,7 @@ fn append_text(out: &mut Vec<u8>, text: &[u8], slash: Slash) {
 
 /// As C's `%.*g` writes it.
 fn append_number(out: &mut Vec<u8>, number: f64, digits: usize) {
+    debug_assert!(number.is_finite(), "numbers that JSON does not have are written elsewhere");
     let digits = digits.clamp(1, 17);
     if number.fract() == 0.0 && number.abs() < 1e9 && digits >= 9 {
         let sign = if number == 0.0 && number.is_sign_negative() { "-" } else { "" };

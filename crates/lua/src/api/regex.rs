@@ -46,7 +46,10 @@ fn with_regexes<R>(
     });
     let mut regexes = taken?;
     let answer = work(call, &mut regexes);
-    current(call, |current| current.vm.regexes = Some(regexes))?;
+    current(call, |current| {
+        debug_assert!(current.vm.regexes.is_none(), "expressions are used by one call at a time");
+        current.vm.regexes = Some(regexes);
+    })?;
     answer
 }
 
@@ -170,6 +173,7 @@ fn match_(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// Pushes the table of what the groups matched: that in slot `into` if there is one.
 fn push_captures(call: &mut Call<'_>, matcher: &Matcher, ready: &Ready, into: i32) {
+    let height = call.stack.len();
     let groups = if ready.flags.how == clearway_pcre::How::Dfa { 0 } else { ready.code.groups() };
     if call.stack.get(into) == Value::Table {
         call.stack.push_slot(into);
@@ -190,6 +194,7 @@ fn push_captures(call: &mut Call<'_>, matcher: &Matcher, ready: &Ready, into: i3
             call.stack.raw_set_field(-2, &name);
         }
     }
+    debug_assert_eq!(call.stack.len(), height + 1, "captures are one table");
 }
 
 /// Pushes what a group matched, `false` if it took no part.
@@ -198,6 +203,7 @@ fn push_group(call: &mut Call<'_>, matcher: &Matcher, group: usize) {
         None => call.stack.push(false),
         Some(range) => {
             // The subject stays in its slot while its part is copied.
+            debug_assert!(range.end <= text_at(call, 1).len(), "a group lies within the subject");
             let part = text_at(call, 1).get(range).unwrap_or_default().to_vec();
             call.stack.push(&part[..]);
         }
@@ -278,6 +284,7 @@ pub(super) fn number(call: &mut Call<'_>) -> Result<Option<Numbered>, Raise> {
         let Ok(Ready { code, flags }) = ready(call, regexes, 1, 2)? else { return Ok(None) };
         let names = code.names().iter().map(|(group, name)| (*group, name[..].into())).collect();
         let number = regexes.numbered.len();
+        debug_assert!(number < regexes.conf.cache_max_entries, "there is room for its number");
         let groups = code.groups();
         regexes.numbered.push((flags, code));
         Ok(Some(Numbered { number, groups, names }))
@@ -314,6 +321,7 @@ fn match_at(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// Where the search goes on behind a match: further on than it began.
 fn next_start(subject: &[u8], matched: std::ops::Range<usize>, flags: Flags) -> usize {
+    debug_assert!(matched.end <= subject.len(), "a match lies within the subject");
     if !matched.is_empty() {
         return matched.end;
     }

@@ -54,7 +54,9 @@ struct Busy(Arc<Udp>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.state.enter().is_busy = false;
+        let mut state = self.0.state.enter();
+        debug_assert!(state.is_busy, "one at a time uses it");
+        state.is_busy = false;
     }
 }
 

@@ -154,6 +154,12 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
             None => Choice::Later,
         },
     };
+    debug_assert!(choice != Choice::Later || is_coming, "nothing waits for what never comes");
+    debug_assert!(
+        !matches!(choice, Choice::Reserve(index) if matches!(reserves[index], Reserve::Building | Reserve::Poisoned)),
+        "a reserve that is chosen can be entered"
+    );
+    debug_assert!(build == Build::Nothing || policy != Reserves::None, "no reserves, ever");
     Decision { choice, build }
 }
 
@@ -220,6 +226,7 @@ fn best<R: Ord>(reserves: &[Reserve], rank: impl Fn(&Reserve) -> Option<R>) -> O
 /// one.
 #[must_use]
 pub fn worker_id(loops: u32, of_loop: u32, reserve: Option<u32>) -> u32 {
+    debug_assert!(of_loop < loops, "a loop is one of all");
     match reserve {
         None => of_loop,
         Some(index) => loops + index * loops + of_loop,

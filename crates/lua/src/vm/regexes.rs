@@ -154,6 +154,12 @@ impl Regexes {
         }
         self.known.entry(pattern.into()).or_default().push((flags, Arc::clone(&code)));
         self.count += 1;
+        debug_assert!(self.count <= self.conf.cache_max_entries, "no more are remembered than may be");
+        debug_assert_eq!(
+            self.count,
+            self.known.values().map(Vec::len).sum::<usize>(),
+            "those that are remembered are counted"
+        );
         Ok((code, Source::Compiled))
     }
 }

@@ -134,6 +134,7 @@ fn scgi_head(exchange: &Exchange<'_, '_>, body: &AskedBody) -> Result<Vec<u8>, A
     let mut request = scgi::Request::begin(&mut head, body_bytes);
     put_params(&exchange.view(), &conf.sent, pass, &mut |name, value| request.param(name, value));
     request.finish().map_err(|error| refuse(exchange, Level::Error, &error))?;
+    debug_assert_eq!(head.last(), Some(&b','), "a netstring ends in a comma");
     Ok(head)
 }
 

@@ -93,6 +93,7 @@ impl Family for MemcPass {
     ) -> Result<(Asked<'c>, Memc), Answer> {
         begin_attempts(exchange, "memc://");
         let key = key_of(exchange, command)?;
+        debug_assert!(key.len() <= KEY_MAX_BYTES, "a longer key was refused");
         let pass = Self::pass(exchange.request);
         let is_head = exchange.request.is_head();
         let wanted = if is_head { Wanted::Head } else { Wanted::Whole };

@@ -137,6 +137,7 @@ pub(super) fn push_head<'c>(
     (status, bytes, made): (CacheStatus, Bytes, Option<&Made>),
     body: BodyIs,
 ) -> Option<Sent> {
+    debug_assert!(!exchange.output.head_sent(), "a response has one head");
     let read = serving.read(&bytes, made)?;
     let (protocol, lines) = (&read.protocol, &read.lines);
     exchange.request.set_action("sending response to client");

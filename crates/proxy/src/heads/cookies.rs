@@ -50,6 +50,7 @@ pub(crate) fn rewrite_cookie<'c>(conf: &'c ProxyConf, view: &View<'_, 'c>, line:
         let wanted = Wanted::new(rule, view);
         is_changed |= !wanted.is_nothing();
         wanted.apply(&mut attributes);
+        debug_assert!(attributes[0].value.is_some(), "name and value stay");
     }
     is_changed.then(|| write(&attributes))
 }
@@ -194,6 +195,7 @@ fn remove(attributes: &mut Vec<Attribute>, name: &str) {
         at += 1;
         at == 1 || !attribute.is(name)
     });
+    debug_assert!(!attributes.is_empty(), "name and value stay");
 }
 
 #[cfg(test)]

@@ -154,6 +154,7 @@ impl<'c> Choice<'c> {
             return Next::Server(lease);
         }
         let Some(place) = place else { return Next::None };
+        debug_assert!(conf.limit > 0, "a queue has room");
         match conf.queue.enter(conf.limit, place) {
             Some(waiting) => Next::Waits(waiting, conf.timeout_ms),
             None => Next::Full,

@@ -169,6 +169,7 @@ impl Lasting {
     /// A configuration is in use: what its groups do by themselves begins, on these loops.
     pub fn begin(self: &Arc<Self>, snapshot: &Snapshot, home: LoopRef) {
         let groups: Vec<_> = snapshot.conf(&UPSTREAMS_CONF).cells().collect();
+        debug_assert!(groups.iter().all(|cell| cell.get().is_some()), "a configuration in use was read");
         groups.iter().filter_map(|cell| cell.get()).for_each(UpstreamGroup::catch_up);
         self.in_use.store(Arc::new(groups.iter().map(|cell| Arc::downgrade(cell)).collect()));
         refresh::begin(self, &groups, home);

@@ -66,6 +66,11 @@ impl Roster {
     pub(crate) fn alter(&mut self, id: u32, alter: impl FnOnce(&mut ServerDraft)) -> Result<u32, Refused> {
         let (_, server) = self.servers.iter_mut().find(|(known, _)| *known == id).ok_or(Refused::NotFound)?;
         alter(server);
+        debug_assert_eq!(
+            self.servers.iter().filter(|(known, _)| *known == id).count(),
+            1,
+            "a number stands for one server"
+        );
         Ok(id)
     }
 
@@ -85,6 +90,10 @@ impl Roster {
 
     /// What a zone keeps of it, for a group that is configured so.
     pub(crate) fn write_record(&self, configured: &Self, out: &mut Vec<u8>) {
+        debug_assert!(
+            self.servers.iter().all(|(id, _)| *id < self.next_id),
+            "the next number stands for no server yet"
+        );
         let (version, base, next) = (self.version, configured.fingerprint(), self.next_id);
         out.extend_from_slice(format!("{version} {base} {next}\n").as_bytes());
         for (id, server) in &self.servers {

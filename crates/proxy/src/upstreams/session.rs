@@ -196,6 +196,7 @@ impl Learn {
         let code = group.code_of(&peer.config().sid);
         let oldest = self.oldest() << SID_BITS;
         assert!(code < 1 << SID_BITS, "a server's number stands below the time");
+        debug_assert!(now_quarters() <= u64::MAX >> SID_BITS, "the time stands above the server's number");
         let held = now_quarters() << SID_BITS | code;
         debug_assert_eq!(held & ((1 << SID_BITS) - 1), code, "what is held leads to the server");
         // Where others were faster a thousand times the session is noted with its next response.

@@ -37,6 +37,11 @@ pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce())
     };
     let (mut worker, prepared) = builder.first(handover, settle).map_err(|report| refuse(&report, boot))?;
     builder.commit(prepared, &mut worker);
+    debug_assert_eq!(
+        parts.listening.len(),
+        parts.config.requests.len(),
+        "each address that is asked for is listened on"
+    );
     let pid_file = PidFile::write(parts.config.core.pid_file(), boot)?;
     let mut single = Single { parts, builder, worker, pid_file, number: 1, state: State::Serving };
     started();
@@ -126,6 +131,7 @@ impl Single<'_> {
     }
 
     fn reconfigure(&mut self) -> Result<(), Failed> {
+        debug_assert_eq!(self.state, State::Serving, "a server that drains takes no configuration");
         let log = self.log();
         let parts = &mut self.parts;
         let options = &parts.invocation.options;

@@ -83,6 +83,7 @@ struct Process {
 impl Process {
     /// Builds the first configuration with all that a process has once.
     fn first(&mut self) -> Result<Worker, Over> {
+        debug_assert_eq!(self.state, State::Serving, "a process begins by serving");
         let (mut handover, is_trial) = match self.next_order()? {
             Order::Load(handover) => (handover, false),
             Order::Try(handover) => (handover, true),
@@ -210,6 +211,7 @@ impl Process {
 
     /// Tells the master that a configuration can be used.
     fn propose(&mut self, prepared: Prepared) {
+        debug_assert!(self.prepared.is_none(), "the master decides before it hands over another one");
         let identities = prepared.identities().to_vec();
         self.prepared = Some(prepared);
         self.report(&Report::Ready { identities });

@@ -97,6 +97,7 @@ impl HelloReader {
             return Hello::parse(body).map(Some);
         }
         self.message.extend_from_slice(content);
+        debug_assert!(self.message.len() <= self.done, "the message is part of what was looked at");
         let hello = match body(&self.message)? {
             Some(body) => Hello::parse(body)?,
             None => return Ok(None),

@@ -12,12 +12,15 @@ pub(super) fn decode(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let marks_lists = call.stack.get(4) == Value::Table;
     let mut decoder =
         Decoder { text: &text, at: 0, depth_max: depth_of(call, 2)?, reads_invalid, marks_lists };
+    let height = call.stack.len();
     let begin = decoder.next();
     decoder.value(call, begin, 0)?;
+    debug_assert_eq!(call.stack.len(), height + 1, "a text is one value");
     let end = decoder.next();
     if !matches!(end.kind, Kind::End) {
         return Err(wrong(call, "the end", &end));
     }
+    debug_assert_eq!(decoder.at, text.len(), "all of the text was read");
     Ok(Returns::Values(1))
 }
 
@@ -104,6 +107,7 @@ impl Decoder<'_> {
 
     fn object(&mut self, call: &mut Call<'_>, depth: usize) -> Result<(), Raise> {
         self.descend(call, depth)?;
+        let table = call.stack.len();
         let mut token = self.next();
         if matches!(token.kind, Kind::ObjectEnd) {
             return Ok(());
@@ -119,6 +123,7 @@ impl Decoder<'_> {
             }
             token = self.next();
             self.value(call, token, depth)?;
+            debug_assert_eq!(call.stack.len(), table + 2, "a value stands above its key");
             call.stack.raw_set(-3);
             token = self.next();
             match token.kind {
@@ -131,6 +136,7 @@ impl Decoder<'_> {
 
     fn list(&mut self, call: &mut Call<'_>, depth: usize) -> Result<(), Raise> {
         self.descend(call, depth)?;
+        let table = call.stack.len();
         if self.marks_lists {
             call.stack.push_slot(4);
             call.stack.set_metatable(-2);
@@ -141,6 +147,7 @@ impl Decoder<'_> {
         }
         for index in 1.. {
             self.value(call, token, depth)?;
+            debug_assert_eq!(call.stack.len(), table + 1, "an item stands above its list");
             call.stack.raw_set_item(-2, index);
             token = self.next();
             match token.kind {
@@ -196,6 +203,7 @@ impl Decoder<'_> {
             return Kind::Wrong("invalid number");
         }
         let len = number_len(rest, sign);
+        debug_assert!(sign < len && len <= rest.len(), "a number has a digit, and lies within the text");
         let number = std::str::from_utf8(&rest[..len]).ok().and_then(|text| text.parse().ok());
         self.at += len;
         number.map_or(Kind::Wrong("invalid number"), Kind::Number)
@@ -228,6 +236,7 @@ impl Decoder<'_> {
     /// A text; the quote that begins it is the next byte.
     fn quoted(&mut self) -> Token {
         let begin = self.at;
+        debug_assert_eq!(self.text[begin], b'"', "a text begins with a quote");
         let mut text = Vec::new();
         self.at += 1;
         loop {
@@ -252,6 +261,7 @@ impl Decoder<'_> {
 
     /// What a backslash begins; it is the next byte.
     fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
+        debug_assert_eq!(self.text[self.at], b'\\', "an escape begins with a backslash");
         let byte = match self.text.get(self.at + 1) {
             Some(b'u') => {
                 let (code, len) = self.code_point().ok_or("invalid unicode escape code")?;
