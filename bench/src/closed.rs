@@ -40,7 +40,7 @@ pub(crate) struct Load {
     pub(crate) end: End,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) answered: u64,

@@ -1,6 +1,6 @@
-//! What a response's header lines say of how long it may be used, by nginx's rules
-//! (`proxy_ignore_headers`, `proxy_cache_valid` in its documentation): X-Accel-Expires before
-//! Cache-Control before Expires, wherever they stand; a cookie, or `Vary: *`, keeps it from being stored.
+//! How long a response may be used by its header lines, by nginx's rules (`proxy_ignore_headers`,
+//! `proxy_cache_valid` in its documentation): X-Accel-Expires before Cache-Control before Expires, wherever
+//! they stand; a cookie, or `Vary: *`, keeps it from being stored.
 
 use clearway_base::date::parse_http_date;
 use clearway_base::units::parse_number;

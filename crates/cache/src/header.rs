@@ -1,5 +1,5 @@
-//! What a cache file begins with: 336 bytes as nginx 1.31 writes them on 64-bit little-endian machines
-//! (version 5), then the key in full. Behind it follow the response's head as it came, and its body.
+//! The header of a cache file: 336 bytes as nginx 1.31 writes them on 64-bit little-endian machines (version
+//! 5), then the key in full. Behind it follow the response's head as it came, and its body.
 //!
 //! A file may have been written by nginx, by us, half, or by nobody: nothing in it is believed before
 //! [`StoredHeader::read`] has compared it with the key that was asked for.

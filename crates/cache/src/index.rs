@@ -1,5 +1,5 @@
-//! What is known of each object without looking at a disk: a slot of 64 bytes in the memory of a zone, which
-//! outlives configurations and workers. Any thread of any process; nothing here waits.
+//! The part of each object that is known without looking at a disk: a slot of 64 bytes in the memory of a
+//! zone, which outlives configurations and workers. Any thread of any process; nothing here waits.
 //!
 //! 1. A slot is found by the digest as it is. A client that makes up digests for the same bucket pushes out
 //!    what was used least recently there: its own before an object that others ask for.

@@ -1,6 +1,6 @@
-//! What a cache writes down beside its files, so that after a start its index is there at once: a snapshot of
-//! all objects of a disk, and a journal of what came and went since. Bytes only; files are written and
-//! read elsewhere.
+//! The notes that a cache keeps beside its files, so that after a start its index is there at once: a
+//! snapshot of all objects of a disk, and a journal of what came and went since. Bytes only; files are
+//! written and read elsewhere.
 //!
 //! Both are hints. A record that is wrong, because the machine stopped while it was written, costs a look at
 //! the disk: an object is believed only when its file is found and says the same. So nothing is synced, and

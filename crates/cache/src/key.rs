@@ -1,5 +1,5 @@
-//! What a stored response is found by: the value of `proxy_cache_key`, its MD5 (the file's name) and its
-//! CRC-32 (which the file says again).
+//! The key that a stored response is found by: the value of `proxy_cache_key`, its MD5 (the file's name) and
+//! its CRC-32 (which the file says again).
 
 use std::fmt;
 

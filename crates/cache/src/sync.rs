@@ -1,4 +1,4 @@
-//! What models replace.
+//! The primitives that models replace.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{

@@ -1,4 +1,4 @@
-//! What the protocols have in common.
+//! The common part of the protocols.
 
 use std::fmt;
 

@@ -132,9 +132,9 @@ pub struct Client {
     passing: Option<Passing>,
     streams: Streams,
     meter: Meter,
-    /// What this side may send.
+    /// The bytes that this side may send.
     send_window: Window,
-    /// What the server may send.
+    /// The bytes that the server may send.
     receive_window: Window,
     /// The server's settings, or what they are where it has said nothing.
     first_window_bytes: u32,

@@ -140,9 +140,9 @@ pub struct Connection {
     streams: Streams,
     schedule: Schedule,
     meter: Meter,
-    /// What this side may send.
+    /// The bytes that this side may send.
     send_window: Window,
-    /// What the client may send.
+    /// The bytes that the client may send.
     receive_window: Window,
     /// The client's settings, or what they are where it has said nothing.
     first_window_bytes: u32,

@@ -1,4 +1,4 @@
-//! What must hold whatever arguments, cookies and credentials are: for the fuzz target `header_values`.
+//! Invariants for any arguments, cookies and credentials, checked by the fuzz target `header_values`.
 
 use clearway_base::base64::{self, Alphabet};
 

@@ -1,5 +1,5 @@
-//! What a configuration says of HTTP/2, as connections and requests need it: written by the module that has
-//! the directives. Nothing in here waits.
+//! The settings of HTTP/2, as connections and requests need them: written by the module that has the
+//! directives. Nothing in here waits.
 
 use clearway_base::log::Level;
 use clearway_h1::{InvalidHeaders, Options, Underscores};
@@ -63,7 +63,7 @@ settings! {
 pub struct Http2 {
     /// What the client may have of it.
     pub limits: Limits,
-    /// What is read at once, bytes.
+    /// Bytes read at once.
     pub receive_bytes: usize,
 }
 

@@ -1,5 +1,6 @@
-//! What carries a request: where bytes go to the client and come from it, how fast, and whether somebody is
-//! there to read them. A request has a [`Link`] and knows no socket. Polled by the request's task.
+//! The link that carries a request: where bytes go to the client and come from it, how fast, and whether
+//! somebody is there to read them. A request has a [`Link`] and knows no socket. Polled by the request's
+//! task.
 
 pub(crate) mod departure;
 pub(crate) mod http1;

@@ -1,5 +1,5 @@
-//! What connections and requests count: the states that `stub_status` tells, with nginx's meaning, and the
-//! statuses of responses. Numbers only grow, apart for each loop; the page that shows them subtracts.
+//! The counters of connections and requests: the states that `stub_status` tells, with nginx's meaning, and
+//! the statuses of responses. Numbers only grow, apart for each loop; the page that shows them subtracts.
 //!
 //! A task can be polled away from its loop while the loop goes on, so two threads may count for one loop
 //! at once: these are atomic additions, three for a request, to lines that as a rule one processor has.

@@ -44,7 +44,7 @@ pub struct Exchange<'a, 'c> {
 }
 
 impl<'c> Exchange<'_, 'c> {
-    /// What variables are evaluated on.
+    /// The request as variables see it.
     pub fn view(&self) -> View<'_, 'c> {
         View::new(self.request, self.output.state)
     }

@@ -1,4 +1,4 @@
-//! What a connection's header of the PROXY protocol has said (`listen … proxy_protocol`), for its requests,
+//! The contents of a connection's header of the PROXY protocol (`listen … proxy_protocol`), for its requests,
 //! and the variables made of it.
 
 use clearway_base::log::Level;

@@ -1,4 +1,4 @@
-//! What responses are made of: pieces of bodies, parts of files and how they are read.
+//! The parts of responses: pieces of bodies, parts of files and how they are read.
 
 pub(crate) mod buffer;
 pub(crate) mod chunk;

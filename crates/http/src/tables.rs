@@ -1,4 +1,4 @@
-//! What this engine puts into the tables of a configuration: the types of `clearway_site` with its handlers,
+//! This engine's entries in the tables of a configuration: the types of `clearway_site` with its handlers,
 //! filters and variables in them.
 
 use clearway_site as site;

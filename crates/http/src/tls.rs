@@ -1,4 +1,4 @@
-//! What a server says of TLS, as connections need it: made at load by the module that has the directives,
+//! A server's settings for TLS, as connections need them: made at load by the module that has the directives,
 //! read when a handshake begins. Nothing in here waits.
 
 use std::sync::Arc;

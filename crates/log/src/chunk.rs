@@ -1,4 +1,4 @@
-//! Lines that wait to be written, and what is to be said about the writing.
+//! Lines that wait to be written, and the messages about the writing.
 
 use std::borrow::Cow;
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! What the writer's threads share behind one lock: destinations, the lines that wait for them, and which
-//! thread does what. Nothing that can block for long happens under the lock: a destination is taken out with
-//! its lines as a `Job`, worked on, and put back.
+//! The state that the writer's threads share behind one lock: destinations, the lines that wait for them, and
+//! which thread does what. Nothing that can block for long happens under the lock: a destination is taken out
+//! with its lines as a `Job`, worked on, and put back.
 //!
 //! 1. One thread is *on duty*: it takes lines off the queue and does jobs. `duty` is its number.
 //! 2. A job that is found at work by two looks in a row is stuck. The thread that looked takes the duty over:

@@ -1,4 +1,4 @@
-//! What is counted of logs.
+//! Metrics of logs.
 
 use clearway_metrics::Counter;
 

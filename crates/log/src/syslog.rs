@@ -54,7 +54,7 @@ impl Config {
     /// server has a name: **blocks**.
     ///
     /// # Errors
-    /// What nginx says of it.
+    /// nginx's message about it.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut given = Given::default();
         let options = text.strip_prefix(b"syslog:").unwrap_or(text);

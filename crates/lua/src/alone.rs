@@ -1,4 +1,4 @@
-//! What code runs for that has no request: a timer. Owned by its task.
+//! The context of code that has no request: a timer. Owned by its task.
 
 use std::sync::Arc;
 

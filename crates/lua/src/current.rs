@@ -1,5 +1,5 @@
-//! What Lua runs for: the phase, the VM's own state, and the request where there is one. A function of
-//! the server gets it by [`current`], for as long as it is called.
+//! The context that Lua runs in: the phase, the VM's own state, and the request where there is one. A
+//! function of the server gets it by [`current`], for as long as it is called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -313,7 +313,7 @@ impl<'c> Scene<'_, '_, 'c> {
         }
     }
 
-    /// What variables are evaluated on.
+    /// The request as variables see it.
     pub(crate) fn view(&self) -> View<'_, 'c> {
         match self {
             Scene::Handler(exchange) => exchange.view(),

@@ -1,4 +1,4 @@
-//! Lua in the configuration: VMs, phases, and what Lua calls of the server.
+//! Lua in the configuration: VMs, phases, and the functions of the server that Lua calls.
 //!
 //! `code` is what the configuration says, `vm` the interpreters of a loop, `api` the functions that Lua finds
 //! in `ngx`, `current` what such a function is called for; `phases` has the directives, the handlers and

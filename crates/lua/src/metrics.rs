@@ -1,4 +1,4 @@
-//! What is counted about Lua.
+//! Metrics of Lua.
 
 use clearway_luajit::resty_ffi::{Counts, counts};
 use clearway_metrics::{Counter, Family, Kind, Label, Metric, Put, Value};

@@ -57,7 +57,7 @@ pub(crate) struct Tail {
     pub(crate) server: Option<Arc<str>>,
     /// The identity thread of the loop.
     pub(crate) tid: u32,
-    /// What it is called.
+    /// Its name.
     pub(crate) context: &'static str,
     /// The number of the connection that it is for.
     pub(crate) serial: Option<u64>,

@@ -1,4 +1,5 @@
-//! What Lua keeps of a request from one phase to the next. Owned by the request; touched by its task.
+//! The state of Lua that a request keeps from one phase to the next. Owned by the request; touched by its
+//! task.
 
 use std::sync::Arc;
 #[cfg(feature = "tls")]

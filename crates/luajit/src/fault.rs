@@ -6,7 +6,7 @@ use std::fmt;
 use crate::ffi;
 use crate::host::Halt;
 
-/// What kind of error it was.
+/// The kind of error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Text that is no Lua.
@@ -54,7 +54,7 @@ impl Fault {
         self
     }
 
-    /// What kind of error it was.
+    /// The kind of error.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         self.kind

@@ -24,7 +24,7 @@ use crate::host::{Halt, Host};
 use crate::layout::{interpreter, layout};
 use crate::registry::Run;
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// The next instruction of Lua raises an error, or yields.

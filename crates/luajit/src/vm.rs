@@ -178,7 +178,7 @@ impl Vm {
     /// `@path`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn load(&mut self, code: &[u8], chunk: &CStr) -> Result<Reference, Fault> {
         const BYTECODE: u8 = 0x1b;
         let is_bytecode = code.first() == Some(&BYTECODE);

@@ -1,5 +1,5 @@
-//! What is counted, declared as documents: name, unit and prose stand where the number is defined; the
-//! `status` handler and the generated reference read them from there. Any thread may count and read.
+//! Metrics, declared as documents: name, unit and prose stand where the number is defined; the `status`
+//! handler and the generated reference read them from there. Any thread may count and read.
 //!
 //! Counting takes no lock and reads no clock. Numbers that loops count all the time lie apart for each
 //! loop ([`PerLoop`]), so that no two processors write the same cache line.

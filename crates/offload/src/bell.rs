@@ -108,7 +108,7 @@ impl Bell {
     }
 }
 
-/// What is left.
+/// Takes one off a counter: the rest, or `None` where it was empty.
 fn take_one(counter: &AtomicU32) -> Option<u32> {
     let mut seen = counter.load(Ordering::Acquire);
     while seen > 0 {

@@ -28,7 +28,7 @@ impl Library {
     /// Loads `path`, with all of its symbols found at once. **Blocks.**
     ///
     /// # Errors
-    /// What dlerror(3) says.
+    /// The text of dlerror(3).
     pub fn open(path: &CStr, visibility: Visibility) -> Result<Self, String> {
         let shared = match visibility {
             Visibility::Local => libc::RTLD_LOCAL,
@@ -43,7 +43,7 @@ impl Library {
     /// The address of a symbol, which is never 0.
     ///
     /// # Errors
-    /// What dlerror(3) says.
+    /// The text of dlerror(3).
     pub fn find(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
         // SAFETY: a handle that was never closed, and a text that ends in a zero byte.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };

@@ -1,5 +1,5 @@
-//! What is on its way in a pipe: a ring of places. The filler alone moves its end, the taker alone its front
-//! (rule 1 of the crate), so neither tries anything twice.
+//! The pieces on their way in a pipe: a ring of places. The filler alone moves its end, the taker alone its
+//! front (rule 1 of the crate), so neither tries anything twice.
 //!
 //! 1. The filler fills the place at the end, then moves the end behind it.
 //! 2. The taker sees the end first, then empties the place at the front, then moves the front behind it.

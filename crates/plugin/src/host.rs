@@ -1,6 +1,6 @@
-//! What a plugin is given (plugins/clearway_plugin.h): functions with which it asks for work, reads it and
-//! answers, from any thread of its own. Which calls those are is checked by the board, so a number that was
-//! made up, or used twice, does no harm; pointers are the plugin's word.
+//! The interface that a plugin is given (plugins/clearway_plugin.h): functions with which it asks for work,
+//! reads it and answers, from any thread of its own. Which calls those are is checked by the board, so a
+//! number that was made up, or used twice, does no harm; pointers are the plugin's word.
 #![expect(unsafe_code, reason = "functions that C calls, and one of C's that is called")]
 
 use std::ffi::{CString, c_char, c_int};

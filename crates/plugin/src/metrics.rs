@@ -1,4 +1,4 @@
-//! What is counted of plugins.
+//! Metrics of plugins.
 
 use clearway_metrics::{Counter, Metric};
 

@@ -23,7 +23,7 @@ pub(crate) struct Attempts {
     /// The head of the last response.
     pub(crate) head: Option<KeptHead>,
     pub(crate) trailers: Headers,
-    /// What stands before the address in the log.
+    /// The scheme before the address in the log.
     scheme: &'static str,
     /// The server that the last location names, if it is one with `proxy_pass`.
     pub(crate) origin: Option<Origin>,
@@ -120,7 +120,7 @@ impl CacheNotes {
 /// What a location begins to ask.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
-    /// What stands before the address in the log.
+    /// The scheme before the address in the log.
     pub(crate) scheme: &'static str,
     pub(crate) origin: Option<Origin>,
     pub(crate) uri: AskedUri,

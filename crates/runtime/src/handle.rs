@@ -1,4 +1,4 @@
-//! What users of a runtime hold: the runtime itself, its loops, timers.
+//! The handles of a runtime's users: the runtime itself, its loops, timers.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,4 @@
-//! Event loops that can be lent, and what runs on them.
+//! Event loops that can be lent, and the tasks that run on them.
 //!
 //! A *loop* is a scheduling context (epoll, ready queue, timers), a *carrier* is a thread that runs
 //! one. A task that holds its loop too long loses it: the watchdog gives the loop to a spare carrier,

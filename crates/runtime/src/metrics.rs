@@ -1,4 +1,4 @@
-//! What the runtime counts.
+//! Metrics of the runtime.
 //!
 //! *Lag* is how long a loop takes from one look for events (the return of epoll_wait) to the next, less what
 //! it sleeps: what arrives meanwhile waits up to so long until it is noticed, and what was noticed waits up

@@ -1,5 +1,5 @@
-//! What the loops, the carriers and the watchdog of one runtime have in common, and the two acts
-//! that all of them take part in: lending a loop, and coming back from one that was lent.
+//! The state that the loops, the carriers and the watchdog of one runtime share, and the two acts that all of
+//! them take part in: lending a loop, and coming back from one that was lent.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What a loop counts of itself: polls, and its lag.
+//! The counters of a loop: polls, and its lag.
 #![expect(clippy::disallowed_methods, reason = "holds a loop on purpose")]
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What goes on behind a response and is not waited for (an object of a cache that is renewed): the
-//! connection reads and answers its next requests meanwhile. What goes on refers to its own request, so that
-//! one stays until it has ended, and the next ones are served beside it, one inside the other. The same task.
+//! Work behind a response that is not waited for (an object of a cache that is renewed): the connection reads
+//! and answers its next requests meanwhile. What goes on refers to its own request, so that one stays until
+//! it has ended, and the next ones are served beside it, one inside the other. The same task.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,6 +1,7 @@
-//! What each loop has spent on handshakes lately: steps that would take more go to a pool, so that requests
-//! of connections that are there already do not wait for those that come. Written by connections' tasks,
-//! which may be polled by other threads than the loop's: a step that is not counted for once does no harm.
+//! The time that each loop has spent on handshakes lately: steps that would take more go to a pool, so that
+//! requests of connections that are there already do not wait for those that come. Written by connections'
+//! tasks, which may be polled by other threads than the loop's: a step that is not counted for once does no
+//! harm.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

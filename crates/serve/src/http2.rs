@@ -37,7 +37,7 @@ use counting::{count_failure, count_note};
 use streams::Streams;
 use timing::Deadlines;
 
-/// What is being done, for the error log.
+/// The action under way, for the error log.
 const PROCESSING: &str = "processing HTTP/2 connection";
 /// Room for what is read while little comes, bytes.
 const INPUT_BYTES: usize = 16 * 1024;

@@ -1,4 +1,4 @@
-//! What is counted of handshakes and of limits of HTTP/2, for the whole process.
+//! Metrics of handshakes and of limits of HTTP/2, for the whole process.
 
 use clearway_metrics::Counter;
 

@@ -11,7 +11,7 @@ use clearway_net::proxy_protocol::{Broken, Progress, Proxied, parse};
 use crate::conn::Conn;
 use crate::connection::{Connection, Ending, Idle, read_idle};
 
-/// What is being done, for the error log.
+/// The action under way, for the error log.
 const READING: &str = "reading PROXY protocol";
 
 /// Reads the header, and keeps it with what was received of the first request, if anything was.

@@ -29,7 +29,7 @@ use crate::connection::{Connection, Ending, Idle, read_idle};
 use crate::handshake_budget as budget;
 use crate::metrics;
 
-/// What is being done, for the error log.
+/// The action under way, for the error log.
 const HANDSHAKING: &str = "SSL handshaking";
 /// Room for what clients begin with, bytes: more than most hellos are long.
 const HELLO_BYTES: usize = 2 * 1024;

@@ -1,5 +1,5 @@
-//! What a master and a worker process say to each other over their socket pair: orders one way,
-//! reports the other. Both ends block and belong to main threads, which run no loop.
+//! The messages of a master and a worker process over their socket pair: orders one way, reports the other.
+//! Both ends block and belong to main threads, which run no loop.
 //!
 //! A frame is its length, the number of descriptors that ride on it, and its content. Both ends are
 //! the same program; a frame that cannot be read all the same ends the connection.

@@ -1,6 +1,6 @@
-//! What the command line says, as nginx's options mean it: where the configuration is, what is put in
-//! front of it, and what is to be done with it. Read once, on the main thread; handed to everything that
-//! loads a configuration, the worker process included.
+//! The command line, read as nginx reads its options: where the configuration is, what is put in front of it,
+//! and what is to be done with it. Read once, on the main thread; handed to everything that loads a
+//! configuration, the worker process included.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! What masters and workers begin with: the signals that they act on, by what a worker knows that it is one,
-//! and how is said that they give up.
+//! The start of masters and workers: the signals that they act on, by what a worker knows that it is one, and
+//! how is said that they give up.
 
 use std::ffi::OsString;
 use std::io;

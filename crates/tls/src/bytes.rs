@@ -31,7 +31,7 @@ impl<'a> Bytes<'a> {
         self.at..self.end
     }
 
-    /// What is left.
+    /// The rest.
     pub(crate) fn as_slice(&self) -> &'a [u8] {
         &self.all[self.range()]
     }

@@ -133,7 +133,7 @@ impl PairNames<'_> {
     /// Loads both.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     pub fn load(&self, passwords: &[Vec<u8>], read: ReadFile<'_>) -> Result<Pair, String> {
         // The certificate is complained of first.
         let chain = self.load_chain(read)?;
@@ -143,7 +143,7 @@ impl PairNames<'_> {
     /// Loads the certificate and those behind it.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     pub fn load_chain(&self, read: ReadFile<'_>) -> Result<Chain, String> {
         let text = text_of(self.certificate, read).map_err(|said| self.certificate_fault(&said))?;
         Chain::read(&text).map_err(|error| self.certificate_fault(&error.to_string()))
@@ -152,7 +152,7 @@ impl PairNames<'_> {
     /// Loads the key.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     pub fn load_key(&self, passwords: &[Vec<u8>], read: ReadFile<'_>) -> Result<PrivateKey, String> {
         if let Some(kind) = kind_elsewhere(self.key) {
             return Err(self.key_fault(&format!("loading \"{kind}...\" certificate keys is not supported")));
@@ -184,7 +184,7 @@ impl PairNames<'_> {
 /// Certificates that are trusted, in PEM.
 ///
 /// # Errors
-/// What nginx says.
+/// nginx's message.
 pub fn load_trusted(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> {
     let fault = |said: &str| cannot_load("certificate", name, said);
     let text = text_of(name, read).map_err(|said| fault(&said))?;
@@ -196,7 +196,7 @@ pub fn load_trusted(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> 
 /// Lists of revoked certificates, in PEM.
 ///
 /// # Errors
-/// What nginx says.
+/// nginx's message.
 pub fn load_revoked(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> {
     let fault = |said: &str| cannot_load("CRL", name, said);
     let text = text_of(name, read).map_err(|said| fault(&said))?;

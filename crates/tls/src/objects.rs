@@ -42,7 +42,7 @@ impl CacheRule {
     /// What a directive says: `off`, which is none, or `max=NUMBER [inactive=TIME] [valid=TIME]`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn read<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Option<Self>, RuleError<'a>> {
         let (mut rule, mut is_off) = (Self::new(0), false);
         for word in words {
@@ -144,7 +144,7 @@ impl ObjectCache {
     /// The same, behind a look at the files, or as they are read now. **Blocks.**
     ///
     /// # Errors
-    /// What nginx says of what cannot be loaded.
+    /// nginx's message about a file that cannot be loaded.
     pub fn load(
         &self,
         names: PairNames<'_>,
@@ -288,7 +288,7 @@ fn mismatch(names: PairNames<'_>) -> String {
 /// A pair by its names, from a cache if there is one. **Blocks.**
 ///
 /// # Errors
-/// What nginx says of what cannot be loaded.
+/// nginx's message about a file that cannot be loaded.
 pub fn load_pair(
     cache: Option<&ObjectCache>,
     names: PairNames<'_>,

@@ -49,7 +49,7 @@ impl Outgoing {
     /// Makes the context. `full` makes names in commands those of files.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     pub fn build(&self, full: &dyn Fn(&[u8]) -> Vec<u8>, read: ReadFile<'_>) -> Result<Arc<Context>, String> {
         let text = String::from_utf8_lossy(&self.ciphers);
         let ciphers = CipherList::parse(&text).map_err(|error| refused_ciphers(&text, error))?;
@@ -113,7 +113,7 @@ impl Outgoing {
 /// Applies one `…_ssl_conf_command`.
 ///
 /// # Errors
-/// What nginx says.
+/// nginx's message.
 pub fn apply(plan: &mut Plan<Pair>, name: &[u8], value: &[u8]) -> Result<Applied, String> {
     let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
     command::apply(plan, &name, &value).map_err(|error| {

@@ -14,7 +14,7 @@ use crate::sids::Sids;
 /// What `upstream` says.
 #[derive(Clone, Debug, Default)]
 pub struct GroupConfig {
-    /// What it is called.
+    /// Its name.
     pub name: Box<str>,
     /// Those that are tried first.
     pub primary: Vec<Arc<Peer>>,
@@ -88,7 +88,7 @@ impl Group {
         group
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -1,5 +1,5 @@
-//! What checks have found out about a server (`health_check`): while one of them finds fault with it, it gets
-//! no requests. Any thread.
+//! The results of checks of a server (`health_check`): while one of them finds fault with it, it gets no
+//! requests. Any thread.
 
 use crate::peer::{Peer, PeerState};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,6 @@
-//! Numbers for what sticky sessions call the servers of a group (`sid`), of which no two are the same: short
-//! enough to be kept with each session, and the same in every process that has the same servers.
+//! Numbers for the names (`sid`) by which sticky sessions know the servers of a group, of which no two are
+//! the same: short enough to be kept with each session, and the same in every process that has the same
+//! servers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What models replace.
+//! The primitives that models replace.
 
 use std::task::Waker;
 

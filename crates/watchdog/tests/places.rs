@@ -10,7 +10,7 @@ use clearway_base::log::Discard;
 use clearway_runtime::{Config, Runtime, Tag, enter};
 use clearway_watchdog::{Place, REPORT_RATE_DEFAULT, Settings, Watchdog};
 
-/// What no test waits longer for.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 #[test]

@@ -11,7 +11,7 @@ use clearway_os::thread;
 use clearway_runtime::{Account, Config, LoopRef, Runtime, Tag, yield_now};
 use clearway_watchdog::{Handover, Rate, Report, Settings, Watchdog};
 
-/// What no test waits longer for.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A report that is not there by then was not made.

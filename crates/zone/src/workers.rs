@@ -1,5 +1,5 @@
-//! Which processes count in a zone, so that what a process leaves behind that was killed counts no more.
-//! Lock-free, any thread of any process.
+//! Which processes count in a zone, so that the remains of a killed process count no more. Lock-free, any
+//! thread of any process.
 //!
 //! Rules.
 //! 1. Before it counts for the first time a process takes a place, a word with its pid, and then draws a

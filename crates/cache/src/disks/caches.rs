@@ -1,5 +1,5 @@
-//! What a worker process has of caches. Configurations declare them as they are loaded; what the one before
-//! had in the same place goes on. Off the loops, but for what is found.
+//! The caches of a worker process. Configurations declare them as they are loaded; what the one before had in
+//! the same place goes on. Off the loops, but for what is found.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;

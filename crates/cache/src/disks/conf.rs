@@ -1,4 +1,4 @@
-//! What `proxy_cache_path` says of a cache.
+//! The settings of a cache (`proxy_cache_path`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What caches count.
+//! Metrics of caches.
 
 use clearway_metrics::{Counter, Family, Kind, Label};
 

@@ -1,4 +1,4 @@
-//! Caches as they run: which disks there are, and what is done with files on them.
+//! Caches as they run: the disks, and the operations on their files.
 //!
 //! A [`Cache`] is what `proxy_cache_path` describes. What may wait for a disk is a job in that disk's pool;
 //! the index is told by the job that has done it. [`Caches`] is what a worker process has of them all.

@@ -1,4 +1,4 @@
-//! What processes, disks and strangers do to files: a response is what was stored, or there is none.
+//! Faults of processes, disks and strangers: a response is the stored one, or there is none.
 //!
 //! Some tests run themselves once more as a process of their own, which is killed or has little room.
 #![expect(

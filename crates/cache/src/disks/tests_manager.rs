@@ -1,4 +1,4 @@
-//! What happens to caches by itself.
+//! Changes of caches that no request makes.
 #![expect(clippy::disallowed_methods, reason = "tests look at the files themselves")]
 
 use std::fs;

@@ -131,7 +131,7 @@ impl Connection {
     }
 }
 
-/// What the client may send.
+/// The bytes that the client may send.
 impl Connection {
     /// What the client may send on a stream now, bytes; none where its body is over.
     #[must_use]

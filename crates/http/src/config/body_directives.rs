@@ -1,6 +1,6 @@
-//! What the configuration says of request bodies: how large they may be, where they are kept, for how long
-//! one waits for them, and what is done with those that nobody wants. Executed at boot or reload; the
-//! variables and the one phase handler run in the request's task.
+//! The directives about request bodies: how large they may be, where they are kept, for how long one waits
+//! for them, and what is done with those that nobody wants. Executed at boot or reload; the variables and the
+//! one phase handler run in the request's task.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What lies between a socket and the bytes of a connection with TLS. Used by the connection's task, and by
+//! The layer between a socket and the bytes of a connection with TLS. Used by the connection's task, and by
 //! the one request that it runs: one of them at a time, so the lock is never waited for.
 //!
 //! 1. There is something to read when the socket is readable or when bytes are left of what was received.

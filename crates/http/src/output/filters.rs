@@ -1,5 +1,5 @@
-//! What a module does to a response on its way out: header filters, which see the head before it is sent,
-//! and the chain of body filters that they add. Owned by the request's task.
+//! The filters by which modules change a response on its way out: header filters, which see the head before
+//! it is sent, and the chain of body filters that they add. Owned by the request's task.
 
 use std::task::{Context, Poll};
 
@@ -85,7 +85,7 @@ impl<'c> Filtering<'_, 'c> {
         &mut self.output.head
     }
 
-    /// What variables are evaluated on.
+    /// The request as variables see it.
     pub fn view(&self) -> View<'_, 'c> {
         View::new(self.request, self.output)
     }

@@ -1,5 +1,5 @@
-//! What is known of a head that comes from another server, beside its lines: how it was written, and what of
-//! it stands there. Plain data.
+//! The facts about a head from another server, beside its lines: how it was written, and what of it stands
+//! there. Plain data.
 
 use std::borrow::Cow;
 

@@ -40,7 +40,7 @@ impl<'c> Next<'_, 'c> {
         self.request
     }
 
-    /// What variables are evaluated on.
+    /// The request as variables see it.
     pub fn view(&self) -> View<'_, 'c> {
         View::new(self.request, self.state)
     }

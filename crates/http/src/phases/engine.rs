@@ -499,7 +499,8 @@ impl<'c> Exchange<'_, 'c> {
 }
 
 impl Request<'_> {
-    /// Makes of an incomplete head what can be made: its server's error pages and logs hold.
+    /// Routes an incomplete request as far as its host is known, so that the right server's error page and log
+    /// apply.
     pub(crate) fn route_refused(&mut self) {
         self.method = self.parts.head.method();
         if !self.parts.head.line.line.is_empty()

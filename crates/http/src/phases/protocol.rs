@@ -1,4 +1,4 @@
-//! What a protocol asks of the engine: to make a request of what was received, to have it answered, and what
+//! The engine as protocols see it: to make a request of what was received, to have it answered, and what
 //! remains of it when its response is sent. How heads are waited for, and whether another request follows on
 //! the connection, is the protocol's to know. Runs in the request's task.
 
@@ -84,7 +84,7 @@ impl<'c> Active<'c> {
     /// Parses what was received of the head; `None` where that is not all of it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     #[inline]
     pub fn parse_head(&mut self) -> Option<Result<(), Fault>> {
         let request = &mut self.request;

@@ -1,6 +1,6 @@
-//! What a request says of itself when it held its thread: asked for by the runtime's observer, given by the
-//! task itself behind whatever may have taken long, while it still knows what that was. A task that did not
-//! hold its thread pays one load per question.
+//! The account that a request gives of itself when it held its thread: asked for by the runtime's observer,
+//! given by the task itself behind whatever may have taken long, while it still knows what that was. A task
+//! that did not hold its thread pays one load per question.
 
 use clearway_runtime::Account;
 

@@ -1,4 +1,4 @@
-//! What is to be answered in a handler's place, and where else. Plain data.
+//! The answer in a handler's place, and the path that answers instead. Plain data.
 
 /// How the engine is to answer in a handler's place.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What modules keep of a request, each under a key of its own. Owned by the request; what is common to a
-//! request and its subrequests stands in their tree.
+//! The state that modules keep with a request, each under a key of its own. Owned by the request; what is
+//! common to a request and its subrequests stands in their tree.
 
 use std::any::Any;
 use std::marker::PhantomData;

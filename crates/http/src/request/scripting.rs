@@ -1,5 +1,5 @@
-//! What a script changes of a request: header lines of what the client has sent, the method, variables by
-//! name. Used by the request's task.
+//! A script's changes of a request: header lines of the client, the method, variables by name. Used by the
+//! request's task.
 
 use std::sync::Arc;
 

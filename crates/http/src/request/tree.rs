@@ -1,6 +1,6 @@
-//! What a request and its subrequests share: the head as it was received, variables, and what modules keep
-//! for all of them. Made with the first subrequest, so that a request without one pays nothing. They are
-//! all one task, which evaluates nothing while it is in one of the cells in here.
+//! The state that a request and its subrequests share: the head as it was received, variables, and what
+//! modules keep for all of them. Made with the first subrequest, so that a request without one pays nothing.
+//! They are all one task, which evaluates nothing while it is in one of the cells in here.
 
 use std::ops::Deref;
 use std::sync::Arc;

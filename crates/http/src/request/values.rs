@@ -1,5 +1,5 @@
-//! What variables have come to in one request: what expressions have captured, what `set` has said, and
-//! what was worked out once and holds for the rest of the request. Owned by the request.
+//! The values of variables in one request: what expressions have captured, what `set` has said, and what was
+//! worked out once and holds for the rest of the request. Owned by the request.
 //!
 //! Evaluation borrows the request and still has to keep things in here, and a handler that waits holds
 //! such a borrow: hence the cell, in which nothing else is evaluated.

@@ -1,5 +1,5 @@
-//! What a response has to know about the file that it is sending: what of it is in memory, and the job
-//! of a pool thread that brings in what is not. Owned by the task of the response.
+//! The state of a response that sends a file: what of it is in memory, and the job of a pool thread that
+//! brings in what is not. Owned by the task of the response.
 //!
 //! A part that is known to be in memory is sent or read by the loop. Any other is read by a pool thread
 //! first, in steps as large as disks like them. A queue that has no room for a response of which nothing

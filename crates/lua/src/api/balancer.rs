@@ -1,4 +1,4 @@
-//! `ngx.balancer`: what code says of the server of an attempt (`balancer_by_lua`).
+//! `ngx.balancer`: code sets the server of an attempt (`balancer_by_lua`).
 
 use clearway_http::{BalancedKeepalive, BalancedPeer, Balancing, LastAttempt};
 use clearway_luajit::{Call, Fault, Raise, Returns};

@@ -1,7 +1,7 @@
-//! What requests call most, in forms that compiled code of Lua calls by itself (`clearway_luajit::FastCall`):
-//! `ngx.var.NAME`, `ngx.ctx`, `ngx.re.match` and `find`, `get` and `incr` of dictionaries. `compiled.lua`
-//! puts each before the function of the same name that is there already; what is out of the ordinary
-//! (arguments of other types, errors, what is to be made first) is left to that one.
+//! The functions that requests call most, in forms that compiled code of Lua calls by itself
+//! (`clearway_luajit::FastCall`): `ngx.var.NAME`, `ngx.ctx`, `ngx.re.match` and `find`, `get` and `incr` of
+//! dictionaries. `compiled.lua` puts each before the function of the same name that is there already; what is
+//! out of the ordinary (arguments of other types, errors, what is to be made first) is left to that one.
 
 use clearway_http::Presence;
 use clearway_luajit::{Call, DECLARATIONS, FastCall, Fault, Raise, Reply, Returns, Value};

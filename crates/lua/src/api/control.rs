@@ -1,4 +1,4 @@
-//! What ends a handler, or has it wait: `ngx.exit`, `ngx.redirect`, `ngx.exec`, `ngx.sleep`.
+//! Functions that end a handler, or have it wait: `ngx.exit`, `ngx.redirect`, `ngx.exec`, `ngx.sleep`.
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};

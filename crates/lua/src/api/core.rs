@@ -1,6 +1,6 @@
-//! What lua-resty-core calls (`clearway_luajit::core`), in terms of what the rooms beside this one do:
-//! `plain` needs no request, `regex` has expressions, `request` is one's, `shared` dictionaries, `balancer`
-//! the server of an attempt. Codes are nginx's.
+//! The functions that lua-resty-core calls (`clearway_luajit::core`), in terms of what the rooms beside this
+//! one do: `plain` needs no request, `regex` has expressions, `request` is one's, `shared` dictionaries,
+//! `balancer` the server of an attempt. Codes are nginx's.
 
 mod balancer;
 mod plain;

@@ -19,7 +19,7 @@ const SHA1_BLOCK: usize = 64;
 /// Installs the functions.
 ///
 /// # Errors
-/// What our own Lua raised.
+/// The error that the built-in Lua code raised.
 pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
         put(stack, "escape_uri", escape_uri);

@@ -1,5 +1,5 @@
-//! What a handler sends: `ngx.say`, `ngx.print`, `ngx.flush`, `ngx.eof`, `ngx.send_headers`. What is written
-//! leaves as other responses do, when there is enough of it or the handler waits.
+//! Functions that send a response: `ngx.say`, `ngx.print`, `ngx.flush`, `ngx.eof`, `ngx.send_headers`. What
+//! is written leaves as other responses do, when there is enough of it or the handler waits.
 
 use clearway_base::log::Level;
 use clearway_http::{Chunk, Exchange, Mark};

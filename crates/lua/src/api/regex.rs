@@ -15,7 +15,7 @@ use crate::vm::regexes::{Flags, Numbered, Regexes, Remember, Source};
 /// Installs `ngx.re`.
 ///
 /// # Errors
-/// What our own Lua raised.
+/// The error that the built-in Lua code raised.
 pub fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("re", |stack| {
         put(stack, "match", match_);

@@ -1,4 +1,4 @@
-//! `ngx.req` without bodies: what the client has asked for, and changes of that.
+//! `ngx.req` without bodies: the client's request, and changes of it.
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Rewritten, SharedHead};

@@ -1,4 +1,4 @@
-//! What the configuration says of the sockets of one request, or of one timer.
+//! The configuration of the sockets of one request, or of one timer.
 
 /// What holds for the sockets of one request.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
-//! What functions of sockets wait for. Each is a future that owns what it needs; where it is dropped before
-//! it is over, as its thread is killed, the connection ends, since it is unknown how far it was.
+//! The operations that functions of sockets wait for. Each is a future that owns what it needs; where it is
+//! dropped before it is over, as its thread is killed, the connection ends, since it is unknown how far it
+//! was.
 
 use std::future::{Future, poll_fn};
 use std::io;

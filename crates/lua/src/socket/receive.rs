@@ -1,4 +1,4 @@
-//! What a function of a socket wants to receive, found in what has come. Knows no socket.
+//! Finds the part that a function of a socket wants in the bytes that have come. Knows no socket.
 
 use clearway_luajit::Stack;
 

@@ -96,7 +96,7 @@ impl Interpreter {
     /// Compiles code of the configuration, unless that was done before.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn compile(&mut self, code: &Code) -> Result<(), Fault> {
         let Source::Inline(text) = code.source() else { unreachable!("files are loaded by `file`") };
         let number = code.number();
@@ -117,7 +117,7 @@ impl Interpreter {
     /// Compiles the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     fn load_file(&mut self, path: &[u8], text: &[u8]) -> Result<(), Fault> {
         let name = CString::new([b"@", path].concat()).unwrap_or_default();
         // A first line that begins with `#` is for the shell.
@@ -141,7 +141,7 @@ impl Interpreter {
     /// Compiles the code of a file ahead, for what cannot wait for it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn compile_ahead(&mut self, code: &Code, path: &[u8], text: &[u8]) -> Result<(), Fault> {
         self.load_file(path, text)?;
         if let Some(function) = self.files.remove(path) {
@@ -179,7 +179,7 @@ impl Interpreter {
     /// A thread for the code of a file, with its text where the VM may not have it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn start_file(&mut self, path: &[u8], text: Option<&[u8]>) -> Result<Coroutine, Fault> {
         if let Some(text) = text.filter(|_| !self.has_file(path)) {
             self.load_file(path, text)?;

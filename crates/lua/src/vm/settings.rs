@@ -1,4 +1,4 @@
-//! What the configuration says of Lua, at each level. Written while it is read, read by requests.
+//! The settings of Lua, at each level. Written while it is read, read by requests.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};

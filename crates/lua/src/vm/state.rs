@@ -1,4 +1,4 @@
-//! What Rust keeps for one VM beside the interpreter: a field for each room that has something to keep.
+//! The state of one VM beside the interpreter: a field for each room that has something to keep.
 
 use std::sync::{Arc, Weak};
 

@@ -1,5 +1,5 @@
-//! What the timers of a configuration have in common: how many there are on each loop, and what tells those
-//! that wait that it ends. Any thread.
+//! The common state of a configuration's timers: how many there are on each loop, and what tells those that
+//! wait that it ends. Any thread.
 //!
 //! 1. A timer counts as pending from `begin` on, then as running, then not at all: [`Count`] sees to it.
 //! 2. One that begins, and is not to run at once, puts its bell into `bells`, then looks at `is_ending`; what

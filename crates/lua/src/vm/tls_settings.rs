@@ -74,7 +74,7 @@ fn read(files: &KeptFiles, name: &[u8]) -> io::Result<Vec<u8>> {
 /// One context for each set of equal settings that says something.
 ///
 /// # Errors
-/// What nginx says.
+/// nginx's message.
 pub(crate) fn make_contexts(load: &mut Load) -> Result<(), String> {
     let (files, prefix) = (load.kept_files(), load.conf_prefix());
     let mut made: Vec<(Outgoing, Arc<Context>)> = Vec::new();

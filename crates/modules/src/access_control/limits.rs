@@ -1,4 +1,4 @@
-//! What `limit_req` and `limit_conn` have in common: zones with a key, what becomes of requests that are
+//! The common part of `limit_req` and `limit_conn`: zones with a key, what becomes of requests that are
 //! refused, and that a request with all its subrequests is counted once. Runs at boot, and in the preaccess
 //! phase on a loop.
 

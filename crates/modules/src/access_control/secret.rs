@@ -1,4 +1,4 @@
-//! What several modules do with secrets. Pure functions.
+//! Operations on secrets that several modules share. Pure functions.
 
 /// Whether two texts are the same; takes the same time wherever two of a length differ.
 pub(crate) fn is_equal(one: &[u8], two: &[u8]) -> bool {

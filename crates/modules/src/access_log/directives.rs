@@ -1,4 +1,4 @@
-//! What the directives of access logs say, with nginx's checks in nginx's order. Boot.
+//! The directives of access logs, with nginx's checks in nginx's order. Boot.
 
 use std::path::PathBuf;
 use std::sync::Arc;

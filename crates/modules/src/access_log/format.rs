@@ -59,7 +59,7 @@ impl Format {
     /// Reads a `log_format`.
     ///
     /// # Errors
-    /// What nginx says of it.
+    /// nginx's message about it.
     pub(super) fn parse(load: &mut Load, directive: &Directive) -> Result<Self, Error> {
         let (name, mut texts) = directive.args.split_first().expect("the table asks for two arguments");
         let mut escape = Escape::Default;

@@ -1,4 +1,4 @@
-//! What must hold whatever clients and proxies write for addresses: for the fuzz target `header_values`.
+//! Invariants for any addresses that clients and proxies write, checked by the fuzz target `header_values`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What modules that look at files share: the pool that does what may block, what errors mean to a
+//! The common part of modules that look at files: the pool that does what may block, what errors mean to a
 //! client, and how much memory copies of small files may take.
 
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! What `flv` and `mp4` have in common: a file is opened as other files are, and sent from some place on
+//! The common part of `flv` and `mp4`: a file is opened as other files are, and sent from some place on
 //! behind a beginning that is made for it. Opened on the loop of the request where that cannot wait, else on
 //! a thread of a pool.
 

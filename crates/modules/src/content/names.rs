@@ -1,4 +1,4 @@
-//! What is behind a name: from the cache of open files if there is one and it knows, else from the file
+//! The file behind a name: from the cache of open files if there is one and it knows, else from the file
 //! system. On the loop of the request where that cannot wait, else on a thread of a pool.
 
 use std::sync::Arc;

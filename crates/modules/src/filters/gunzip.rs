@@ -24,7 +24,7 @@ pub static GUNZIP: Module = Module {
     ..Module::EMPTY
 };
 
-/// What is passed on at once at most, bytes.
+/// Bytes passed on at once at most.
 const OUT_MAX_BYTES: u64 = 32 * 1024;
 /// What is made in one turn at most, and one buffer more, bytes.
 const TURN_BYTES: usize = 64 * 1024;

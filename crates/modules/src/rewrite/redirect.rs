@@ -1,4 +1,4 @@
-//! What nginx decodes of a URL that a `rewrite` has made for the client. Pure functions, run on loops.
+//! Decodes a URL that a `rewrite` has made for the client, as nginx does. Pure functions, run on loops.
 
 /// Decodes, up to the first `?`, the percent-encoded bytes that need no encoding: all visible ones behind
 /// `%`. Controls and the like stay encoded, so that no line can end in a URL. An encoded `?` is decoded

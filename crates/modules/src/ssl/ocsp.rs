@@ -1,4 +1,4 @@
-//! What is said of asking authorities about certificates of clients. The library does not do it, so that a
+//! Settings for asking authorities about certificates of clients. The library does not do it, so that a
 //! server which wants it is refused, as by an nginx that was built with such a library; what else is said is
 //! checked for form.
 

@@ -1,4 +1,4 @@
-//! What servers say of TLS, as it is written.
+//! Servers' settings for TLS, as they are written.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What a server says of stapling, made into what its handshakes use, in nginx's words where something is
-//! missing. Boot and reload: names of responders are looked up here.
+//! A server's settings for stapling, made into the form that its handshakes use, in nginx's words where
+//! something is missing. Boot and reload: names of responders are looked up here.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! What authorities say of a server's certificates, for clients that ask for it (`ssl_stapling`). A loop
+//! Authorities' answers about a server's certificates, for clients that ask for it (`ssl_stapling`). A loop
 //! hands out what is known and never waits; when that is to be renewed a task asks the responder, a pool
 //! judges the answer, and until then clients get what there is, or nothing.
 

@@ -1,5 +1,5 @@
-//! What the variables say of a connection with TLS, in the forms of OpenSSL and nginx. On a plain connection
-//! there are none of them.
+//! The variables of a connection with TLS, in the forms of OpenSSL and nginx. On a plain connection there are
+//! none of them.
 
 use clearway_http::{Presence, Tls, VariableKind, VariableSpec, View};
 use clearway_tls::ciphers::Suite;

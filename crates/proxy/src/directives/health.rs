@@ -344,7 +344,7 @@ mod tests {
         read.map(|()| tests).map_err(|error| error.to_string())
     }
 
-    /// What is wrong with an answer.
+    /// The mistake in an answer.
     fn fault(tests: &str, answer: &str) -> Option<&'static str> {
         let mut parser = ResponseParser::default();
         parser.parse(answer.as_bytes(), 4096).expect("a response");

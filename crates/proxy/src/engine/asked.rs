@@ -29,7 +29,7 @@ pub(super) trait Family {
     /// Finds out where the request goes.
     ///
     /// # Errors
-    /// What is answered instead; the log says why.
+    /// The answer to send instead; the log has the reason.
     fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, Self::Target<'c>>, Answer>;
 
     /// What a server is called that is asked over TLS, perhaps with a port; nothing where it is not.
@@ -48,7 +48,7 @@ pub(super) trait Family {
     /// Says what is asked for, for variables and caches; `begin` follows, unless a cache answers.
     ///
     /// # Errors
-    /// What is answered instead; the log says why.
+    /// The answer to send instead; the log has the reason.
     fn describe<'c>(
         exchange: &mut Exchange<'_, 'c>,
         target: &mut Self::Target<'c>,
@@ -61,7 +61,7 @@ pub(super) trait Family {
     /// Makes the request once more, as what it is made from has changed since.
     ///
     /// # Errors
-    /// What is answered instead; the log says why.
+    /// The answer to send instead; the log has the reason.
     fn make_anew<'c>(exchange: &mut Exchange<'_, 'c>, asked: &mut Asked<'c>) -> Result<(), Answer> {
         let _ = (exchange, asked);
         Ok(())
@@ -76,7 +76,7 @@ pub(super) trait Family {
     /// Makes the request.
     ///
     /// # Errors
-    /// What is answered instead; the log says why.
+    /// The answer to send instead; the log has the reason.
     fn begin<'c>(
         exchange: &mut Exchange<'_, 'c>,
         way: (Self::Target<'c>, Choice<'c>),

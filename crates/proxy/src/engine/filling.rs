@@ -36,7 +36,7 @@ pub(super) struct Object {
     stage: Stage,
     received: Vec<Bytes>,
     received_bytes: usize,
-    /// What may wait in memory to be written, bytes.
+    /// Bytes that may wait in memory to be written.
     memory_bytes: usize,
     home: LoopRef,
     /// Since when what was received waits for more.

@@ -32,7 +32,7 @@ use crate::engine::secure::{self, Secure};
 use crate::settings::health::{Answered, Asks, BODY_MAX_BYTES, Check, find_unmet};
 use crate::upstreams::Choice;
 
-/// What is read at once, bytes.
+/// Bytes read at once.
 const READ_BYTES: usize = 16 * 1024;
 
 const CONNECTING: &str = " while connecting to upstream";

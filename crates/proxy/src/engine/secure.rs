@@ -309,7 +309,7 @@ impl Secure<'_> {
     /// This side of a connection.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     fn begin(&self, given: Option<&GivenSession>) -> Result<AwsLcSession, String> {
         let text = String::from_utf8_lossy(&self.name);
         let name = Some(&*text).filter(|name| *self.conf.server_name && may_be_told(name));
@@ -338,7 +338,7 @@ impl Secure<'_> {
     /// Checks that the certificate is the server's.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     fn verify(&self, session: &dyn TlsSession, said: Option<Verified>) -> Result<(), String> {
         if !*self.conf.verify {
             return Ok(());
@@ -351,7 +351,7 @@ impl Secure<'_> {
 /// Whether the server has shown a certificate that is good for this name.
 ///
 /// # Errors
-/// What nginx says.
+/// nginx's message.
 fn check_certificate(session: &dyn TlsSession, name: &[u8], verification: Verified) -> Result<(), String> {
     if let Verified::Failed(number, text) = verification {
         return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
@@ -375,7 +375,7 @@ impl Secure<'_> {
     /// Begins it on a connection.
     ///
     /// # Errors
-    /// What nginx says.
+    /// nginx's message.
     pub(super) fn shake_hands(&self, socket: Socket) -> Result<Shaking, String> {
         Ok(Shaking(TlsStream::new(socket, Box::new(self.begin(None)?))))
     }

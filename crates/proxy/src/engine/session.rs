@@ -138,7 +138,7 @@ pub(super) struct Clocks {
     pub(super) send_until_ms: Option<u64>,
     /// Until when it has to say something.
     pub(super) read_until_ms: Option<u64>,
-    /// What the timer is set to.
+    /// The time that the timer is set to.
     armed_ms: Option<u64>,
 }
 

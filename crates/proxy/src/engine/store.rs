@@ -64,7 +64,7 @@ pub(super) struct Keeping {
     received: Vec<u8>,
     /// How much is worth a write, bytes.
     write_bytes: usize,
-    /// What may wait in memory to be written, bytes.
+    /// Bytes that may wait in memory to be written.
     memory_bytes: usize,
     stage: Stage,
 }

@@ -34,7 +34,7 @@ struct Carrying<'t, 'a, 'c> {
     down: Direction,
     buffer_bytes: usize,
     timer: Timer,
-    /// What the timer is set to.
+    /// The time that the timer is set to.
     armed_ms: u64,
     patience: Patience,
     /// When something moved last.

@@ -151,7 +151,7 @@ impl Check {
         self.tests.get().and_then(Option::as_ref).is_some_and(|tests| !tests.bodies.is_empty())
     }
 
-    /// What is wrong with an answer.
+    /// The mistake in an answer.
     pub(crate) fn find_fault(&self, answer: &Answered<'_>) -> Option<&'static str> {
         match self.tests.get().and_then(Option::as_ref) {
             Some(tests) => tests.find_fault(answer),

@@ -159,7 +159,7 @@ impl TlsConf {
 /// Makes a context.
 ///
 /// # Errors
-/// What nginx says.
+/// nginx's message.
 pub(crate) fn build(said: &Outgoing, places: &Places) -> Result<Arc<ServerTls>, String> {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let context = said.build(&|name| places.full(name), &mut |path| places.read(path))?;

@@ -1,4 +1,4 @@
-//! What a carrier shows of a poll that has lost its loop (observer.rs): which, since when, what lent it.
+//! A poll that has lost its loop, as its carrier shows it (observer.rs): the task, since when, the lender.
 //! Lenders and the carrier write it, the watchdog and observers read it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What blocked lately, by tag. A suspect is polled away from its loop from the start, so that many
+//! Tags whose polls blocked lately. A suspect is polled away from its loop from the start, so that many
 //! blockers at once need not be found out one by one. A stranger, of which only few polls were seen, stays on
 //! its loop, and the watchdog looks closely meanwhile. Any thread; a wrong answer costs a hop (a tag that
 //! shares its entry with a blocker), one hand-over or a few looks, never correctness.

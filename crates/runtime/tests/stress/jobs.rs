@@ -1,4 +1,4 @@
-//! What the tasks of a stress run do. Feeders spawn them, which are none of the runtime's threads.
+//! The tasks of a stress run. Feeders spawn them, which are none of the runtime's threads.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;

@@ -1,4 +1,4 @@
-//! What a run of jobs is held to: the jobs that live, the mistakes that were seen.
+//! The checks of a run of jobs: the jobs that live, the mistakes that were seen.
 
 use std::future::Future;
 use std::pin::Pin;

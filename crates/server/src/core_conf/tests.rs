@@ -1,4 +1,4 @@
-//! What the directives outside `http` come to, and what is said of wrong ones.
+//! The directives outside `http`: their values, and the messages about wrong ones.
 
 use clearway_conf::{Loader, Memory, Table};
 

@@ -1,6 +1,6 @@
-//! The master: what a server does with the rights that it was started with. It reads configurations,
-//! opens sockets, logs and zones, supervises workers, acts on signals. One thread, which may block, so
-//! that it can go to the background (fork) at any time and nothing it does can hold a loop up.
+//! The master: the part of a server that keeps the rights it was started with. It reads configurations, opens
+//! sockets, logs and zones, supervises workers, acts on signals. One thread, which may block, so that it can
+//! go to the background (fork) at any time and nothing it does can hold a loop up.
 
 mod configuration;
 mod cycle;

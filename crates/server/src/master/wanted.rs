@@ -1,4 +1,4 @@
-//! What signals have asked a master for, until it is done.
+//! The orders that signals have given a master, until they are done.
 
 /// Something that a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

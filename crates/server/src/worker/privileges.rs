@@ -1,5 +1,5 @@
-//! What a worker process does to itself before it has threads: limits, priority, user, directory, in
-//! nginx's order. Its main thread, once.
+//! The changes that a worker process makes to itself before it has threads: limits, priority, user,
+//! directory, in nginx's order. Its main thread, once.
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink, Verbatim, bytes_of};

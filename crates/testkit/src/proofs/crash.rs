@@ -22,7 +22,7 @@ pub struct Crash {
     pub kills: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug)]
 pub struct CrashReport {
     /// From each kill until a connection that was made after it was answered.

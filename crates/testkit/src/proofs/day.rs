@@ -62,7 +62,7 @@ pub struct Holds {
     pub descriptors: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug, Default)]
 pub struct DayReport {
     /// Answers that were right.

@@ -58,7 +58,7 @@ pub struct NeverOld {
     pub mount: Mount,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug, Default)]
 pub struct NeverOldReport {
     /// Answers that were looked at.

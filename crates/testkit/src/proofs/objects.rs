@@ -33,7 +33,7 @@ pub struct Objects {
     pub kills: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug)]
 pub struct ObjectsReport {
     /// Part of the requests of the first second after the start that were hits.

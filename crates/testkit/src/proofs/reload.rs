@@ -26,7 +26,7 @@ pub struct Reload {
     pub idle: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug)]
 pub struct ReloadReport {
     /// The load on the listener that stays.

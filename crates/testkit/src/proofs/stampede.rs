@@ -38,7 +38,7 @@ pub struct Stampede {
     pub bytes_per_second: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug)]
 pub struct StampedeReport {
     /// How often the origin was asked for the object.

@@ -38,7 +38,7 @@ pub enum Hold {
     Spins,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug, Default)]
 pub struct HeldStreamReport {
     /// How long each of the others took, from the write to its last frame.

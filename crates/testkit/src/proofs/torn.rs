@@ -46,7 +46,7 @@ pub struct Torn {
     pub seed: u64,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug, Default)]
 pub struct TornReport {
     /// Answers that were right.

@@ -31,7 +31,7 @@ pub struct Tunnels {
     pub tunnels: usize,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Debug)]
 pub struct TunnelsReport {
     /// Requests that are passed on to the same origin meanwhile.

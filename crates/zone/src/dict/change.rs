@@ -1,4 +1,4 @@
-//! What changes a dictionary, but for lists.
+//! The operations that change a dictionary, but for lists.
 
 use crate::dict::layout::{EPOCH_AT, FREE_PAGES_AT, MADE_AT, PAGE_BYTES, WORD, stripe_of};
 use crate::dict::lock::{Memory, Writer};

@@ -1,4 +1,4 @@
-//! What stands where in the memory of a dictionary. Pure.
+//! The layout of a dictionary's memory. Pure.
 //!
 //! The pages are as many as nginx's slab allocator makes of a zone of the same size, and everything else (the
 //! journal, buckets, what is known of pages) stands in memory that the configured size does not count, so

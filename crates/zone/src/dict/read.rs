@@ -1,4 +1,4 @@
-//! What only reads a dictionary (rule 4).
+//! The operations that only read a dictionary (rule 4).
 
 use crate::dict::layout::stripe_of;
 use crate::dict::lock::Memory;

@@ -1,4 +1,4 @@
-//! What needs no request: time, digests, encodings, the process.
+//! Functions that need no request: time, digests, encodings, the process.
 
 use clearway_base::date::{cookie_date, error_log_time, http_date, parse_http_date};
 use clearway_base::log::Verbatim;

@@ -1,5 +1,5 @@
-//! What passwords in user files look like: apr1, `{PLAIN}`, `{SHA}`, `{SSHA}`, and what crypt(3) of the
-//! system knows. Computation only, of any length: for pool threads.
+//! The forms of passwords in user files: apr1, `{PLAIN}`, `{SHA}`, `{SSHA}`, and what crypt(3) of the system
+//! knows. Computation only, of any length: for pool threads.
 
 use std::ffi::CString;
 use std::io;

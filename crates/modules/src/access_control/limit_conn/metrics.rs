@@ -1,4 +1,4 @@
-//! What is counted about limits of connections.
+//! Metrics of limits of connections.
 
 use clearway_metrics::{Counter, Metric};
 

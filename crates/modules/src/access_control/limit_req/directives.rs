@@ -1,4 +1,4 @@
-//! The directives of the `limit_req` family and what nginx says about wrong ones. Boot only.
+//! The directives of the `limit_req` family and nginx's messages about wrong ones. Boot only.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is counted about limits.
+//! Metrics of limits of requests.
 
 use clearway_metrics::{Counter, Metric};
 

@@ -1,4 +1,4 @@
-//! What must hold whatever links are: for the fuzz target `header_values`.
+//! Invariants for any links, checked by the fuzz target `header_values`.
 
 use md5::{Digest, Md5};
 

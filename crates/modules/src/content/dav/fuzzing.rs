@@ -1,4 +1,4 @@
-//! What must hold whatever the headers of WebDAV are: for the fuzz target `header_values`.
+//! Invariants for any headers of WebDAV, checked by the fuzz target `header_values`.
 
 use super::Depth;
 use super::destination::{Fault, decode, local_part, merge_slashes};

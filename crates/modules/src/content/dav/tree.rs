@@ -1,6 +1,6 @@
-//! What is done with files and whole directories: removed, copied, moved, with nginx's messages in nginx's
-//! order. Threads of the pool only. No directory stays open while those below it are worked on, so that the
-//! depth of a tree costs no descriptors; the length of a path bounds it.
+//! Operations on files and whole directories: remove, copy, move, with nginx's messages in nginx's order.
+//! Threads of the pool only. No directory stays open while those below it are worked on, so that the depth of
+//! a tree costs no descriptors; the length of a path bounds it.
 //!
 //! Where a tree is removed links are removed themselves. nginx goes through them, and empties what they
 //! point to.

@@ -1,4 +1,4 @@
-//! What the echo module's directives are called and how they are read.
+//! The directives of the echo module, and how they are read.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the echo module says of a request.
+//! Variables of the echo module.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What must hold whatever the bytes of a file are: for the fuzz target `mp4`.
+//! Invariants for any bytes of a file, checked by the fuzz target `mp4`.
 
 use super::atoms::{Beginning, Fault, Source, Wanted};
 use super::cut::{Cut, cut};

@@ -1,6 +1,6 @@
-//! `open_file_cache` and its family: what was found behind names is kept for a while, files open. All loops
-//! share a cache, which has room for as many files as nginx's workers together. What names mean is asked
-//! again after `open_file_cache_valid`.
+//! `open_file_cache` and its family: results of lookups by name are kept for a while, with their files open.
+//! All loops share a cache, which has room for as many files as nginx's workers together. What names mean is
+//! asked again after `open_file_cache_valid`.
 
 mod table;
 

@@ -1,6 +1,6 @@
-//! What is kept of files by name: a table of fixed size whose entries are exchanged as wholes, so that no
-//! loop waits for another. A name has its place in one set; in a full set the entry goes that was not asked
-//! for the longest.
+//! The files kept by name: a table of fixed size whose entries are exchanged as wholes, so that no loop waits
+//! for another. A name has its place in one set; in a full set the entry goes that was not asked for the
+//! longest.
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What must hold whatever a text is: for the fuzz target `charset`.
+//! Invariants for any text, checked by the fuzz target `charset`.
 
 use super::tables::{Decoded, decode};
 

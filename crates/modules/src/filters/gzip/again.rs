@@ -1,5 +1,5 @@
-//! What bodies were compressed to, for bodies that are sent again and again from the same memory: copies of
-//! small files and of cached objects. Shared by all loops; nobody waits here.
+//! Compressed forms of bodies, for bodies that are sent again and again from the same memory: copies of small
+//! files and of cached objects. Shared by all loops; nobody waits here.
 //!
 //! A body is known by the memory in which it lies, which nobody changes, and which is held here so that
 //! nothing else comes to lie there. Whether it is the right body for a request is found out before, as for

@@ -10,7 +10,7 @@ use flate2::{FlushCompress, Status};
 use super::again::{BODIES, Body, Known};
 use super::stock::Deflater;
 
-/// What is passed on at once at most, bytes.
+/// Bytes passed on at once at most.
 const OUT_MAX_BYTES: usize = BufferSize::Medium.bytes();
 /// What is made room for at first for a body whose length is not known, bytes.
 const OUT_FIRST_BYTES: usize = 4 * 1024;

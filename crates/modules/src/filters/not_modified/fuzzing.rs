@@ -1,4 +1,4 @@
-//! What must hold whatever lists of tags are: for the fuzz target `header_values`.
+//! Invariants for any lists of tags, checked by the fuzz target `header_values`.
 
 use super::{Comparison, is_listed};
 

@@ -1,4 +1,4 @@
-//! What must hold whatever a `Range` is: for the fuzz target `header_values`.
+//! Invariants for any `Range`, checked by the fuzz target `header_values`.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The SSI commands: which there are, with which parameters, and what they do.
+//! The SSI commands, their parameters and their effects.
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{Delivery, Next, Request, Subrequest, Verbatim};

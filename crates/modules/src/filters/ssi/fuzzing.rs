@@ -1,4 +1,4 @@
-//! What must hold whatever a document and its dates are: for the fuzz target `ssi`.
+//! Invariants for any document and its dates, checked by the fuzz target `ssi`.
 
 use super::date::{self, Clock};
 use super::parser::{Command, Parsed, Parser};

@@ -1,5 +1,5 @@
-//! What SSI commands work with: the variables and blocks that a request and its subrequests share, texts
-//! with variables in them, and the paths that are included.
+//! The values that SSI commands work with: the variables and blocks that a request and its subrequests share,
+//! texts with variables in them, and the paths that are included.
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::regex::{Captures, Case, Regex};

@@ -1,4 +1,4 @@
-//! What must hold whatever texts and bytes are: for the fuzz target `sub_filter`.
+//! Invariants for any texts and bytes, checked by the fuzz target `sub_filter`.
 
 use super::search::{Searcher, naive};
 

@@ -1,5 +1,5 @@
-//! What address has which value: drafts that are filled at load with nginx's rules for ranges and networks
-//! that overlap, and the table made of them, which a look-up searches by halving. Immutable once made.
+//! The value of each address: drafts that are filled at load with nginx's rules for ranges and networks that
+//! overlap, and the table made of them, which a look-up searches by halving. Immutable once made.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

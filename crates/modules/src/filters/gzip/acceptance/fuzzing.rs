@@ -1,4 +1,4 @@
-//! What must hold whatever an `Accept-Encoding` is: for the fuzz target `header_values`.
+//! Invariants for any `Accept-Encoding`, checked by the fuzz target `header_values`.
 
 use super::accepts_gzip;
 
