@@ -611,9 +611,9 @@ unsafe extern "C" fn seal_ticket(
         ticket.fill(0);
         shared(ssl).and_then(|shared| shared.ciphers.load().first()?.seal(&content, ticket))
     };
-    // SAFETY: the result is the library's.
     debug_assert!(sealed.is_none_or(|length| length >= TICKET_OVERHEAD), "a ticket has its name and tag");
     assert!(sealed.is_none_or(|length| length <= out_max), "the library has that much room");
+    // SAFETY: the result is the library's.
     sealed.map_or(0, |length| unsafe {
         *out_length = length;
         1
@@ -641,8 +641,8 @@ unsafe extern "C" fn open_ticket(
             cipher.open(&ticket, content)
         })
     };
-    // SAFETY: the result is the library's.
     assert!(opened.is_none_or(|length| length <= out_max), "the library has that much room");
+    // SAFETY: the result is the library's.
     opened.map_or(ffi::ssl_ticket_aead_result_t_ssl_ticket_aead_ignore_ticket, |length| unsafe {
         *out_length = length;
         ffi::ssl_ticket_aead_result_t_ssl_ticket_aead_success
