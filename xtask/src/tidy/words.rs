@@ -1,5 +1,5 @@
-//! The English of comments: a sentence names the role that acts (client, waiter, writer, caller). Pronouns that
-//! leave the role to the reader are found; the ones that stand for things are counted, and may only get fewer.
+//! The English of comments: a sentence names the role that acts (client, waiter, writer, caller). Pronouns in
+//! place of a role are found; those in place of a thing are counted, and may only get fewer.
 
 use super::Finding;
 use super::lexer::{Kind, tokens};

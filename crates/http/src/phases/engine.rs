@@ -499,8 +499,8 @@ impl<'c> Exchange<'_, 'c> {
 }
 
 impl Request<'_> {
-    /// Routes an incomplete request as far as its host is known, so that the right server's error page and log
-    /// apply.
+    /// Routes an incomplete request as far as its host is known, so that the right server's error page and
+    /// log apply.
     pub(crate) fn route_refused(&mut self) {
         self.method = self.parts.head.method();
         if !self.parts.head.line.line.is_empty()

@@ -156,7 +156,10 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
     };
     debug_assert!(choice != Choice::Later || is_coming, "nothing waits for what never comes");
     debug_assert!(
-        !matches!(choice, Choice::Reserve(index) if matches!(reserves[index], Reserve::Building | Reserve::Poisoned)),
+        match choice {
+            Choice::Reserve(index) => matches!(reserves[index], Reserve::Ready { .. } | Reserve::Gone { .. }),
+            Choice::Own | Choice::Later => true,
+        },
         "a reserve that is chosen can be entered"
     );
     debug_assert!(build == Build::Nothing || policy != Reserves::None, "no reserves, ever");
