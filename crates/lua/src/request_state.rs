@@ -169,7 +169,7 @@ impl RequestState {
             slot.note_owner();
         } else {
             debug_assert!(
-                self.slot.get().is_some_and(|old| old.is_poisoned() || Arc::ptr_eq(old, slot)),
+                chosen.as_ref().is_some_and(|old| old.is_poisoned() || Arc::ptr_eq(old, slot)),
                 "a request stays in its VM while that can be used"
             );
         }
