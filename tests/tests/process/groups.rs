@@ -27,7 +27,7 @@ const LOCATIONS: &str = "root site;
         proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h; proxy_read_timeout 1h;
         add_header X-Cache $upstream_cache_status; }";
 
-/// Whom the cache asks.
+/// The users that the cache asks.
 const ORIGIN: &str = "server { listen 127.0.0.1:%%PORT2%%;
     location /cached/fast { content_by_lua_block { ngx.shared.d:incr('asked', 1, 0) ngx.print('fast') } }
     location /cached/slow { content_by_lua_block { ngx.shared.d:incr('asked', 1, 0)

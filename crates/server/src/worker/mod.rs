@@ -107,7 +107,7 @@ impl Active {
 /// The configuration in use.
 struct Current {
     identities: Arc<Identities>,
-    /// Absent where there is no `http` block. Kept for as long as it is the current one, whoever uses it.
+    /// Absent where there is no `http` block. Kept for as long as it is the current one, used or not.
     generation: Option<Arc<Generation>>,
 }
 
@@ -300,7 +300,7 @@ impl Worker {
         self.pools = pools;
         self.caches.begin();
         self.follow_at = (core.groups() > 1).then(Instant::now);
-        // Who asks for `status` first is to find the loops, and afterwards the listeners as well.
+        // An early request for `status` is to find the loops, and afterwards the listeners as well.
         self.publish_metrics(number);
         let result = self.listen_on(generation.as_ref(), sockets);
         self.publish_metrics(number);
