@@ -14,7 +14,7 @@ const BIG_BYTES: usize = 24 << 20;
 const ZONES: &str = "lua_shared_dict d 1m; limit_req_zone $server_name zone=one:1m rate=1r/m;
     proxy_cache_path cache keys_zone=c:1m inactive=1h;";
 
-/// The locations of most tests. `/who` says which process answers.
+/// The locations of most tests. One path says which process answers.
 const LOCATIONS: &str = "root site;
     location = /who { content_by_lua_block {
         ngx.print(ngx.worker.pid(), ' ', ngx.worker.id(), ' ', ngx.worker.count()) } }
@@ -27,7 +27,7 @@ const LOCATIONS: &str = "root site;
         proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h; proxy_read_timeout 1h;
         add_header X-Cache $upstream_cache_status; }";
 
-/// The users that the cache asks.
+/// The server that the cache asks.
 const ORIGIN: &str = "server { listen 127.0.0.1:%%PORT2%%;
     location /cached/fast { content_by_lua_block { ngx.shared.d:incr('asked', 1, 0) ngx.print('fast') } }
     location /cached/slow { content_by_lua_block { ngx.shared.d:incr('asked', 1, 0)
