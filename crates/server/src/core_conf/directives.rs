@@ -30,8 +30,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_processes NUMBER | auto",
         default: "worker_processes 1",
         doc: "How many event loops there are: threads of one process, unless `worker_groups` says more. \
-              `auto` is one for each processor. With 0 there is no worker process, and connections wait until \
-              a reload gives one.",
+              `auto` is one for each processor. With 0 there is no worker process, and connections wait \
+              until a reload gives one.",
         example: "
             worker_processes auto;",
         see: &["worker_groups", "worker_cpu_affinity", "worker_connections", "thread_pool"],
@@ -44,7 +44,8 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         syntax: "worker_groups NUMBER | auto",
         default: "worker_groups 1",
         doc: "Into how many worker processes the event loops of `worker_processes` are shared out, up to 32; \
-              with `auto` each has a process of its own, as in nginx. That is for C modules of Lua that cannot \
+              with `auto` each has a process of its own, as in nginx. That is for C modules of Lua that \
+              cannot \
               run in two threads, and so that a crash ends one share. Zones are common; each process has \
               loops, VMs, pools, and copies of files of its own. docs/processes.md says what else is counted \
               for each.",

@@ -285,7 +285,8 @@ impl CoreConf {
         self.priority
     }
 
-    /// `worker_cpu_affinity`: the processors that a loop of this process may run on; `None` leaves them as they are.
+    /// `worker_cpu_affinity`: the processors that a loop of this process may run on; `None` leaves them as
+    /// they are.
     #[must_use]
     pub fn cpu_affinity(&self, loop_index: usize) -> Option<Vec<usize>> {
         self.affinity.as_ref()?.of(self.share().start + loop_index)
