@@ -4,7 +4,8 @@
 //! 1. Changes wait in a queue and are appended every [`FLUSH_MS`] by a job in the disk's pool. Of several
 //!    processes each opens the journal by its name and holds a lock while it appends whole entries.
 //! 2. When the journal has grown large one process gives it the name `journal.old`, a snapshot is written
-//!    beside, gets its name, and `journal.old` is removed. What is read is the snapshot, the old journal, the journal.
+//!    beside, gets its name, and `journal.old` is removed. What is read is the snapshot, the old journal,
+//!    the journal.
 //! 3. Nothing is synced: what is lost, or wrong, costs a look at the disk.
 
 use std::io;
