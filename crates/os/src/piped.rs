@@ -170,6 +170,7 @@ pub fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test starts a thread and waits for it")]
 mod tests {
     use super::*;
 

@@ -19,10 +19,12 @@ mod thread_pool;
 mod user;
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
+use clearway_base::log::Level;
 use clearway_conf::{Contexts, Directive, Error, Spec};
 use clearway_http::WantedRights;
 use clearway_os::process;
@@ -30,7 +32,7 @@ use clearway_os::users::User;
 
 use affinity::Affinity;
 use environment::EnvSpec;
-use groups::Groups;
+use groups::{GROUPS_MAX, Groups};
 
 pub use environment::EnvValue;
 pub(crate) use error_log::error_log;
@@ -400,5 +402,66 @@ impl CoreConf {
 
     fn full_name(&self, path: &[u8]) -> PathBuf {
         self.prefix.join(bytes_path(path))
+    }
+}
+
+/// What the loops of a process are, of all that `worker_processes` asks for.
+impl CoreConf {
+    /// `worker_processes`: the event loops of all worker processes, where there are any.
+    #[must_use]
+    pub fn all_loops(&self) -> usize {
+        usize::try_from(self.worker_processes.unwrap_or(1)).unwrap_or(1).max(1)
+    }
+
+    /// `worker_groups`: into how many processes they are shared out. Without a master there is one.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        let wanted = match self.worker_groups {
+            _ if !self.master_process() => 1,
+            None => 1,
+            Some(Groups::Number(number)) => number,
+            Some(Groups::Auto) => GROUPS_MAX as usize,
+        };
+        wanted.min(self.all_loops())
+    }
+
+    /// The loops of a group, by their numbers among all loops.
+    #[must_use]
+    pub fn loops_of(&self, group: usize) -> Range<usize> {
+        let (loops, groups) = (self.all_loops(), self.groups());
+        assert!(group < groups, "group {group} of {groups}");
+        let share = group * loops / groups..(group + 1) * loops / groups;
+        debug_assert!(!share.is_empty() && share.end <= loops, "each group has loops: {share:?} of {loops}");
+        share
+    }
+
+    /// The loops of the process that reads this: those of its group, or all where it is no worker.
+    #[must_use]
+    pub fn share(&self) -> Range<usize> {
+        match self.reader {
+            Reader::Worker { group } => self.loops_of(group.min(self.groups() - 1)),
+            Reader::Master => 0..self.all_loops(),
+        }
+    }
+
+    /// How many those are.
+    #[must_use]
+    pub fn loops(&self) -> usize {
+        self.share().len()
+    }
+
+    fn check_groups(&self, warnings: &mut Vec<Error>) -> Result<(), Error> {
+        let Some(Groups::Number(groups)) = self.worker_groups.filter(|_| self.wants_worker()) else {
+            return Ok(());
+        };
+        let loops = self.all_loops();
+        if groups > loops {
+            return Err(Error::unplaced(format!("{groups} worker_groups exceed {loops} worker_processes")));
+        }
+        if groups > 1 && !self.master_process() {
+            let text = "\"worker_groups\" is ignored: \"master_process\" is off";
+            warnings.push(Error::unplaced(text).with_level(Level::Warn));
+        }
+        Ok(())
     }
 }

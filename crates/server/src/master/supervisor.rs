@@ -75,9 +75,10 @@ impl Master<'_> {
         occasion: Occasion,
         log: &dyn Sink,
     ) -> Result<Vec<WorkerProcess>, Failed> {
-        let mut workers = Vec::new();
+        let (mut workers, wanted) = (Vec::new(), groups.len());
         match self.bring_to(&mut workers, groups, log) {
             Ok(identities) => {
+                debug_assert_eq!(workers.len(), wanted, "each group has one worker");
                 commit(&mut workers, identities, occasion, log);
                 Ok(workers)
             }
@@ -144,6 +145,10 @@ impl Master<'_> {
             }
             self.config.forget_worker(worker.pid);
         }
+        debug_assert!(
+            workers.iter().all(|worker| !worker.is_new()),
+            "those that are left use a configuration"
+        );
     }
 
     /// Waits until all of these workers, which are in no list, have said something to an order, or are gone;
@@ -221,6 +226,7 @@ impl Master<'_> {
 
 /// Has workers use what they have built, whose loops have these identities.
 fn commit(workers: &mut [WorkerProcess], identities: Vec<Vec<u32>>, occasion: Occasion, log: &dyn Sink) {
+    assert_eq!(workers.len(), identities.len(), "all of them have built it, or none uses it");
     workers.iter().for_each(|worker| worker.tell(&Order::Commit));
     if occasion == Occasion::Start {
         log.log(Level::Notice, format_args!("start worker processes"));

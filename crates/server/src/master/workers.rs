@@ -128,6 +128,7 @@ impl WorkerProcess {
             self.state = State::Retiring;
             self.tell(&Order::Quit { removed: removed.to_vec() });
         }
+        debug_assert!(!self.is_serving(), "another one may take its place");
     }
 
     /// Sends a signal.
@@ -193,6 +194,7 @@ impl WorkerProcess {
 
     /// It uses what it has built from here on, and its loops have these identities.
     pub(crate) fn begin(&mut self, identities: Vec<u32>, log: &dyn Sink) {
+        debug_assert!(!identities.is_empty(), "a worker has loops");
         for id in &identities {
             log.log(Level::Notice, format_args!("start worker process {id}"));
         }
