@@ -21,4 +21,4 @@ pub use host::{Host, LatestHost, validate_host};
 pub use line_text::push_line_text;
 pub use method::{Method, TargetForm, Version};
 pub use request_head::{BodyLength, RequestHead, RequestLine};
-pub use response_head::{Conditions, Ranges, ResponseHead, Text, Varies};
+pub use response_head::{Conditions, Ranges, ResponseHead, StatusLine, Text, Varies};

@@ -52,7 +52,7 @@ pub struct ResponseHead<'c> {
     /// Status code; 0 until a handler has chosen one.
     pub status: u16,
     /// What the status line says, such as `404 Gone Fishing`; sent while that is the status.
-    pub status_line: Option<Box<[u8]>>,
+    pub status_line: Option<Box<StatusLine>>,
     /// `Content-Type`.
     pub content_type: Option<Text<'c>>,
     /// The charset that is sent behind it.
@@ -77,6 +77,11 @@ pub struct ResponseHead<'c> {
     /// the date above.
     pub headers: Headers,
 }
+
+/// The text of a status line behind the version. Few responses have one of their own, so that the head has
+/// room for a pointer to it alone.
+#[derive(Debug)]
+pub struct StatusLine(pub Box<[u8]>);
 
 impl ResponseHead<'_> {
     /// Has its tag say that the body is not the same bytes any more, but means the same. One that is not

@@ -63,7 +63,7 @@ impl<'a> Places<'a> {
 /// The status line that was chosen for the status that the head has now.
 #[inline]
 fn chosen_line<'a>(head: &'a ResponseHead<'_>) -> Option<&'a [u8]> {
-    head.status_line.as_deref().filter(|line| is_of(line, head.status))
+    head.status_line.as_ref().map(|line| &*line.0).filter(|line| is_of(line, head.status))
 }
 
 fn is_of(status_line: &[u8], status: u16) -> bool {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use clearway_base::log::Level;
 use clearway_http::Conditions;
 use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
+use clearway_message::StatusLine;
 
 use super::request::REQUEST;
 use super::room::{Install, put};
@@ -273,7 +274,8 @@ fn choose_status_line(current: &mut Current<'_>, status: i64, phrase: Option<&[u
         match scene.head_mut() {
             Some(head) if phase != LuaPhase::Log => {
                 head.status = u16::try_from(status).unwrap_or(0);
-                let line = |phrase| [status.to_string().as_bytes(), b" ", phrase].concat().into_boxed_slice();
+                let text = |phrase| [status.to_string().as_bytes(), b" ", phrase].concat().into_boxed_slice();
+                let line = |phrase| Box::new(StatusLine(text(phrase)));
                 head.status_line = phrase.map(line);
                 true
             }

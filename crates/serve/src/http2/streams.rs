@@ -92,6 +92,7 @@ impl Streams {
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
+
     fn position(&self, id: u32) -> Option<usize> {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
     }
@@ -194,9 +195,7 @@ impl Streams {
                 open.widen(protocol, self.window_bytes, left_bytes.min(SHARE_MAX_BYTES));
             }
             shared_bytes += open.shared_bytes;
-            debug_assert!(open.shared_bytes <= SHARE_MAX_BYTES, "a body has its share at most");
         }
-        debug_assert!(shared_bytes <= SHARED_WINDOW_BYTES, "all shares together fit: {shared_bytes}");
     }
 
     /// Has the task polled when a stream has something, unless one does now.
