@@ -16,6 +16,7 @@ use clearway_upstream::{Ejection, Fault, Identity, Lease, Moment, Pool, Repeat};
 
 use crate::attempts::{Attempt, Attempts, Connection, PeerName};
 use crate::engine::by_code::Timeout;
+use crate::engine::mend::may_be_asked;
 use crate::engine::protocol::Protocol;
 use crate::engine::send::Sending;
 use crate::engine::session::{CONNECTING, Flow, Session, Stage};
@@ -45,7 +46,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The group's rule says which server is next.
     pub(super) fn select_by_rule(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         debug_assert!(self.lease.is_none(), "the server before was let go of");
-        debug_assert!(!exchange.output.head_sent(), "behind a head no other server is asked");
+        debug_assert!(may_be_asked(exchange), "behind a head no other server is asked");
         exchange.request.set_action(CONNECTING);
         let now_ms = self.home.now_ms();
         self.attempt_ms = now_ms;

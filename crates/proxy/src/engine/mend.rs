@@ -74,6 +74,12 @@ pub(super) fn want_rest(request: &mut Request<'_>, missing: Missing) {
     Attempts::of_mut(request).cache.missing = Some(Box::new(missing));
 }
 
+/// Whether the server is to be asked with nothing of a response on its way, or for the rest of one.
+pub(super) fn may_be_asked(exchange: &Exchange<'_, '_>) -> bool {
+    let asks_for_rest = || Attempts::of(exchange.request).is_some_and(|of| of.cache.missing.is_some());
+    !exchange.output.head_sent() || asks_for_rest()
+}
+
 impl<'c, P: Protocol> Session<'c, P> {
     /// Goes on with the rest of an object where that was asked for and has come, or cuts the response.
     pub(super) fn take_missing(&mut self, exchange: &mut Exchange<'_, 'c>, status: u16) -> Option<Flow> {

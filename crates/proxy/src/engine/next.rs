@@ -7,6 +7,7 @@ use clearway_message::Method;
 use clearway_upstream::Outcome;
 
 use crate::attempts::Connection;
+use crate::engine::mend::may_be_asked;
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Flow, READING, READING_HEAD, SENDING, Session, Stage};
 use crate::settings::masks::{Failures, Mask};
@@ -14,7 +15,7 @@ use crate::settings::masks::{Failures, Mask};
 impl<'c, P: Protocol> Session<'c, P> {
     /// The attempt has failed so.
     pub(super) fn fail(&mut self, exchange: &mut Exchange<'_, 'c>, failure: Failures) -> Flow {
-        debug_assert!(!exchange.output.head_sent(), "a response that has begun is cut");
+        debug_assert!(may_be_asked(exchange), "a response that has begun is cut");
         let had_lease = self.lease.is_some();
         exchange.request.log(Level::Debug, format_args!("http next upstream, {:x}", failure.number()));
         let is_blameless = failure == Failures::HTTP_403 || failure == Failures::HTTP_404;
@@ -58,7 +59,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Another server is asked.
     fn begin_again(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
-        debug_assert!(!exchange.output.head_sent(), "behind a head no other server is asked");
+        debug_assert!(may_be_asked(exchange), "behind a head no other server is asked");
         debug_assert!(self.tries > 0, "another attempt is left");
         debug_assert!(self.lease.is_none(), "the server before was let go of");
         self.note_end(exchange);

@@ -12,6 +12,7 @@ use clearway_message::{Headers, Known};
 use crate::attempts::{Attempts, KeptHead, Lines};
 use crate::engine::by_code::Timeout;
 use crate::engine::keep::adapt_head;
+use crate::engine::mend::may_be_asked;
 use crate::engine::protocol::{HeadProgress, Protocol, TrailerUse, Wanted};
 use crate::engine::send::Unsent;
 use crate::engine::session::{BrokenBy, Flow, READING_HEAD, SENDING, Session, Stage};
@@ -172,7 +173,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// The head is complete.
     fn take_head(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         debug_assert!(matches!(self.stage, Stage::Asking), "a head answers what was asked");
-        debug_assert!(!exchange.output.head_sent(), "one response is passed on");
+        debug_assert!(may_be_asked(exchange), "one response is passed on");
         let (status, elapsed_ms) = (self.protocol.status(), self.elapsed_ms());
         self.clocks.read_until_ms = None;
         self.protocol.remark(&self.input, &mut |level, text| exchange.request.log(level, text));
