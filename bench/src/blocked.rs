@@ -172,7 +172,7 @@ fn measure(
 }
 
 /// Sorts answers by when they were due: before the blockers came (dropped), in their first second, later.
-fn split(outcome: &open_loop::Outcome, hiccups: Option<&Hiccups>, blockers: Tally) -> Row {
+fn split(outcome: &open_loop::ScheduleOutcome, hiccups: Option<&Hiccups>, blockers: Tally) -> Row {
     let (mut first, mut rest) = (Vec::new(), Vec::new());
     for (due, latency) in &outcome.answered {
         match due.checked_sub(LEAD) {
@@ -196,7 +196,7 @@ fn split(outcome: &open_loop::Outcome, hiccups: Option<&Hiccups>, blockers: Tall
 }
 
 /// Leaves out what the machine held up. What failed is in other columns.
-fn undisturbed(outcome: &open_loop::Outcome, hiccups: &Hiccups) -> Undisturbed {
+fn undisturbed(outcome: &open_loop::ScheduleOutcome, hiccups: &Hiccups) -> Undisturbed {
     let blocked = || outcome.answered.iter().filter(|(due, _)| *due >= LEAD);
     let left = blocked().filter(|(due, latency)| !hiccups.meet(*due, *due + *latency));
     let answers = Latencies::new(left.map(|(_, latency)| *latency).collect());

@@ -129,7 +129,7 @@ fn measure(to: SocketAddr, rate: f64, duration: Duration) -> Result<[Latencies; 
         let new = open_loop::run(&new, |_| ());
         (hot.join().expect("the client does not panic"), new)
     });
-    let latencies = |outcome: std::io::Result<open_loop::Outcome>| {
+    let latencies = |outcome: std::io::Result<open_loop::ScheduleOutcome>| {
         let outcome = outcome.map_err(|error| format!("files: {error}"))?;
         let all = outcome.answered.iter().map(|(_, latency)| *latency).collect();
         if outcome.failed.is_empty() {

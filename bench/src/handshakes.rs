@@ -227,7 +227,7 @@ fn measure(binary: &Binary, plan: &Plan<'_>) -> Result<Row, String> {
         (flood.join().expect(joined), beside, resumed.join().expect(joined))
     });
     let (flooded, beside) = (flooded.map_err(failed)?, beside.map_err(failed)?);
-    let latencies = |outcome: &open_loop::Outcome| {
+    let latencies = |outcome: &open_loop::ScheduleOutcome| {
         Latencies::new(outcome.answered.iter().map(|(_, latency)| *latency).collect())
     };
     let due = beside.answered.len() + beside.failed.len();
@@ -244,7 +244,7 @@ fn measure(binary: &Binary, plan: &Plan<'_>) -> Result<Row, String> {
     })
 }
 
-pub(crate) fn cheap(to: SocketAddr, duration: Duration) -> std::io::Result<open_loop::Outcome> {
+pub(crate) fn cheap(to: SocketAddr, duration: Duration) -> std::io::Result<open_loop::ScheduleOutcome> {
     let schedule = Schedule {
         to,
         requests: Requests::Same(request("/cheap", "keep-alive")),

@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::closed::Next;
 use crate::connection::request;
 use crate::cpu::CLIENT_CORE;
-use crate::open_loop::{self, Outcome, Requests, Schedule};
+use crate::open_loop::{self, Requests, Schedule, ScheduleOutcome};
 use crate::origin::{Manner, Origin, Trouble};
 use crate::servers::{self, Named, User, config_with, socket_address};
 use crate::stats::Latencies;
@@ -104,7 +104,7 @@ fn schedule(server: &Server, rate: f64, duration: Duration) -> Schedule {
 }
 
 /// Plays the schedule, and does something else beside it.
-fn play(schedule: &Schedule, meanwhile: impl FnOnce()) -> Result<Outcome, String> {
+fn play(schedule: &Schedule, meanwhile: impl FnOnce()) -> Result<ScheduleOutcome, String> {
     thread::scope(|scope| {
         let player = scope.spawn(|| open_loop::run(schedule, |_| ()));
         meanwhile();

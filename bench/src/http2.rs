@@ -18,7 +18,7 @@ use rustls::{ClientConnection, Stream};
 use crate::args::Args;
 use crate::handshakes::{PAIRS, cheap, client_config};
 use crate::idle::{SETTLE, raise_descriptor_limit};
-use crate::open_loop::Outcome;
+use crate::open_loop::ScheduleOutcome;
 use crate::servers::{self, User, config_with, socket_address, total};
 use crate::stats::Latencies;
 
@@ -167,7 +167,7 @@ fn row(attack: &Attack, length: Duration) -> io::Result<bool> {
     Ok(p99_beside <= p99_alone + ATTACKED_MAX_MS && beside.failed.is_empty())
 }
 
-fn latencies(outcome: &Outcome) -> Latencies {
+fn latencies(outcome: &ScheduleOutcome) -> Latencies {
     Latencies::new(outcome.answered.iter().map(|(_, latency)| *latency).collect())
 }
 

@@ -290,7 +290,7 @@ fn cheap(to: SocketAddr, duration: Duration, pauses: Pauses) -> Result<Cheap, St
     let hiccups = watch.and_then(Watch::end);
     let lost = kept.0.failed.len() + new.0.failed.len();
     let all = kept.0.answered.len() + new.0.answered.len();
-    let latencies = |(outcome, began): (open_loop::Outcome, Duration)| {
+    let latencies = |(outcome, began): (open_loop::ScheduleOutcome, Duration)| {
         let has_met = |due: Duration, latency: Duration| {
             hiccups.as_ref().is_some_and(|hiccups| hiccups.meet(began + due, began + due + latency))
         };

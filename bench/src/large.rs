@@ -36,7 +36,7 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
 }
 
 fn measure(server: &Named, count: usize, requests: usize) -> Result<(), String> {
-    let large = Place::new(server, count)?;
+    let large = BenchDirectory::new(server, count)?;
     let tested = large.test()?;
     let begun = Instant::now();
     let running = large.start()?;
@@ -51,7 +51,7 @@ fn measure(server: &Named, count: usize, requests: usize) -> Result<(), String> 
     large.wait_for("v2")?;
     let reloaded = begun.elapsed();
     drop(running);
-    let small = Place::new(server, 1)?;
+    let small = BenchDirectory::new(server, 1)?;
     let running = small.start()?;
     small.wait_for("ok")?;
     let alone = cost(&running, small.address, requests, |_| 0)?;
@@ -68,14 +68,14 @@ fn measure(server: &Named, count: usize, requests: usize) -> Result<(), String> 
 }
 
 /// A directory with a configuration; removed at the end.
-struct Place<'a> {
+struct BenchDirectory<'a> {
     server: &'a Named,
     count: usize,
     directory: PathBuf,
     address: SocketAddr,
 }
 
-impl<'a> Place<'a> {
+impl<'a> BenchDirectory<'a> {
     fn new(server: &'a Named, count: usize) -> Result<Self, String> {
         let name = format!("clearway-bench-{}-{}-{count}", std::process::id(), server.name);
         let directory = std::env::temp_dir().join(name);
@@ -125,7 +125,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for BenchDirectory<'_> {
     fn drop(&mut self) {
         // What stays is in the directory for such things.
         let _ = fs::remove_dir_all(&self.directory);

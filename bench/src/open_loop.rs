@@ -52,7 +52,7 @@ pub(crate) struct Schedule {
 
 /// What became of a schedule.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ScheduleOutcome {
     /// When it was due, from the start, and how long after that it was answered.
     pub(crate) answered: Vec<(Duration, Duration)>,
     /// Due times of requests that were refused or lost.
@@ -70,7 +70,7 @@ struct Lane {
 
 /// Plays the schedule on this thread. `begun` is called with the moment from which times count, when
 /// all connections are open.
-pub(crate) fn run(schedule: &Schedule, begun: impl FnOnce(Instant)) -> io::Result<Outcome> {
+pub(crate) fn run(schedule: &Schedule, begun: impl FnOnce(Instant)) -> io::Result<ScheduleOutcome> {
     let mut player = Player::new(schedule)?;
     begun(player.start);
     while !player.done() {
@@ -89,7 +89,7 @@ struct Player<'a> {
     gap: Duration,
     /// Requests so far.
     asked: u64,
-    outcome: Outcome,
+    outcome: ScheduleOutcome,
 }
 
 impl<'a> Player<'a> {
@@ -114,7 +114,7 @@ impl<'a> Player<'a> {
             start: Instant::now(),
             gap,
             asked: 0,
-            outcome: Outcome::default(),
+            outcome: ScheduleOutcome::default(),
         })
     }
 

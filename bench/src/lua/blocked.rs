@@ -14,7 +14,7 @@ use super::{server, under_test, verdict};
 use crate::args::Args;
 use crate::closed::Next;
 use crate::connection::request;
-use crate::open_loop::{self, Outcome, Requests, Schedule};
+use crate::open_loop::{self, Requests, Schedule, ScheduleOutcome};
 use crate::servers::{self, User, config, socket_address, total};
 use crate::stats::Latencies;
 
@@ -138,7 +138,7 @@ fn measure(to: SocketAddr, held: &str, rates: Rates, length: Duration) -> io::Re
         let run = |schedule| scope.spawn(move || open_loop::run(schedule, |_| {}));
         let (cheap, lua) = (run(&cheap), run(&lua));
         let blocking = (!held.is_empty()).then(|| run(&blocking));
-        let end = |thread: thread::ScopedJoinHandle<'_, io::Result<Outcome>>| {
+        let end = |thread: thread::ScopedJoinHandle<'_, io::Result<ScheduleOutcome>>| {
             thread.join().expect("the client does not panic")
         };
         (end(cheap), end(lua), blocking.map(end))
@@ -152,7 +152,7 @@ fn measure(to: SocketAddr, held: &str, rates: Rates, length: Duration) -> io::Re
     })
 }
 
-fn behind_first(outcome: &Outcome) -> Latencies {
+fn behind_first(outcome: &ScheduleOutcome) -> Latencies {
     let late = outcome.answered.iter().filter(|(due, _)| *due >= FIRST);
     Latencies::new(late.map(|(_, latency)| *latency).collect())
 }

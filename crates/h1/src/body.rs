@@ -51,7 +51,7 @@ pub(crate) enum TrailerSection {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RequestBodyState {
     /// Counted data, of the body or of a chunk.
     Length,
     SizeStart,
@@ -71,7 +71,7 @@ enum State {
 /// Decoder of one body.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
-    state: State,
+    state: RequestBodyState,
     /// Bytes of data that are still to come: of the body, or of the chunk.
     remaining: u64,
     /// Bytes of data that came.
@@ -91,9 +91,9 @@ impl BodyDecoder {
     /// A decoder at the beginning of a body.
     pub fn new(length: BodyLength) -> BodyDecoder {
         let (state, remaining) = match length {
-            BodyLength::Empty | BodyLength::Length(0) => (State::Done, 0),
-            BodyLength::Length(bytes) => (State::Length, bytes),
-            BodyLength::Chunked => (State::SizeStart, 0),
+            BodyLength::Empty | BodyLength::Length(0) => (RequestBodyState::Done, 0),
+            BodyLength::Length(bytes) => (RequestBodyState::Length, bytes),
+            BodyLength::Chunked => (RequestBodyState::SizeStart, 0),
         };
         let trailers = TrailerSection::Dropped;
         BodyDecoder { state, remaining, received: 0, max: u64::MAX, size: 0, overhead: 0, count: 0, trailers }
@@ -121,7 +121,7 @@ impl BodyDecoder {
 
     /// Whether the body is complete.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == RequestBodyState::Done
     }
 
     /// Bytes of data that are known to be missing still: of the body, or of the current chunk.
@@ -142,16 +142,21 @@ impl BodyDecoder {
     /// next request would begin is unknown.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, Fault> {
         let mut pos = 0;
-        while pos < input.len() && self.state != State::Done {
+        while pos < input.len() && self.state != RequestBodyState::Done {
             match self.state {
-                State::Length | State::ChunkData => return Ok(self.take_data(input, pos)),
-                State::SizeStart | State::Size | State::Extension | State::SizeLineFeed => {
+                RequestBodyState::Length | RequestBodyState::ChunkData => {
+                    return Ok(self.take_data(input, pos));
+                }
+                RequestBodyState::SizeStart
+                | RequestBodyState::Size
+                | RequestBodyState::Extension
+                | RequestBodyState::SizeLineFeed => {
                     self.parse_size_line(input, &mut pos)?;
                 }
-                State::AfterData | State::AfterDataLineFeed => {
+                RequestBodyState::AfterData | RequestBodyState::AfterDataLineFeed => {
                     self.state = match (self.state, input[pos]) {
-                        (State::AfterData, b'\r') => State::AfterDataLineFeed,
-                        (State::AfterDataLineFeed, b'\n') => State::SizeStart,
+                        (RequestBodyState::AfterData, b'\r') => RequestBodyState::AfterDataLineFeed,
+                        (RequestBodyState::AfterDataLineFeed, b'\n') => RequestBodyState::SizeStart,
                         _ => return Err(Fault::InvalidChunkedBody),
                     };
                     pos += 1;
@@ -159,7 +164,7 @@ impl BodyDecoder {
                 _ => self.parse_trailers(input, &mut pos)?,
             }
         }
-        let event = if self.state == State::Done { BodyEvent::End } else { BodyEvent::NeedInput };
+        let event = if self.state == RequestBodyState::Done { BodyEvent::End } else { BodyEvent::NeedInput };
         Ok(Decoded { consumed: pos, event })
     }
 
@@ -170,8 +175,8 @@ impl BodyDecoder {
         self.received += taken as u64;
         if self.remaining == 0 {
             self.state = match self.state {
-                State::Length => State::Done,
-                _ => State::AfterData,
+                RequestBodyState::Length => RequestBodyState::Done,
+                _ => RequestBodyState::AfterData,
             };
         }
         Decoded { consumed: pos + taken, event: BodyEvent::Data(pos..pos + taken) }
@@ -181,23 +186,23 @@ impl BodyDecoder {
         while let Some(&byte) = input.get(*pos) {
             *pos += 1;
             match self.state {
-                State::SizeStart => {
+                RequestBodyState::SizeStart => {
                     self.size = u64::from(hex_digit(byte).ok_or(Fault::InvalidChunkedBody)?);
                     self.count = 1;
-                    self.state = State::Size;
+                    self.state = RequestBodyState::Size;
                 }
-                State::Size => match (hex_digit(byte), byte) {
+                RequestBodyState::Size => match (hex_digit(byte), byte) {
                     (Some(digit), _) => self.add_digit(digit)?,
-                    (None, b'\r') => self.state = State::SizeLineFeed,
-                    (None, b';' | b' ' | b'\t') => self.state = State::Extension,
+                    (None, b'\r') => self.state = RequestBodyState::SizeLineFeed,
+                    (None, b';' | b' ' | b'\t') => self.state = RequestBodyState::Extension,
                     _ => return Err(Fault::InvalidChunkedBody),
                 },
-                State::Extension => match byte {
-                    b'\r' => self.state = State::SizeLineFeed,
+                RequestBodyState::Extension => match byte {
+                    b'\r' => self.state = RequestBodyState::SizeLineFeed,
                     b'\n' => return Err(Fault::InvalidChunkedBody),
                     _ => self.add_overhead()?,
                 },
-                State::SizeLineFeed if byte == b'\n' => return self.begin_chunk(),
+                RequestBodyState::SizeLineFeed if byte == b'\n' => return self.begin_chunk(),
                 _ => return Err(Fault::InvalidChunkedBody),
             }
         }
@@ -229,12 +234,12 @@ impl BodyDecoder {
         self.remaining = self.size;
         if self.size == 0 {
             self.state = match self.trailers {
-                TrailerSection::Dropped => State::TrailerStart,
-                TrailerSection::Left => State::Done,
+                TrailerSection::Dropped => RequestBodyState::TrailerStart,
+                TrailerSection::Left => RequestBodyState::Done,
             };
             return Ok(());
         }
-        self.state = State::ChunkData;
+        self.state = RequestBodyState::ChunkData;
         self.overhead = self.overhead.saturating_sub(self.size);
         self.check_limit()
     }
@@ -244,7 +249,7 @@ impl BodyDecoder {
             return Ok(());
         }
         match self.state {
-            State::Length => Err(Fault::BodyTooLarge),
+            RequestBodyState::Length => Err(Fault::BodyTooLarge),
             _ => Err(Fault::ChunkedBodyTooLarge),
         }
     }
@@ -257,15 +262,17 @@ impl BodyDecoder {
                 return Err(Fault::InvalidChunkedBody);
             }
             self.state = match (self.state, byte) {
-                (State::TrailerStart, b'\r') => State::LastLineFeed,
-                (State::Trailer, b'\r') => State::TrailerLineFeed,
-                (State::TrailerStart | State::Trailer, b'\n') => return Err(Fault::InvalidChunkedBody),
-                (State::TrailerStart | State::Trailer, _) => State::Trailer,
-                (State::TrailerLineFeed, b'\n') => State::TrailerStart,
-                (State::LastLineFeed, b'\n') => State::Done,
+                (RequestBodyState::TrailerStart, b'\r') => RequestBodyState::LastLineFeed,
+                (RequestBodyState::Trailer, b'\r') => RequestBodyState::TrailerLineFeed,
+                (RequestBodyState::TrailerStart | RequestBodyState::Trailer, b'\n') => {
+                    return Err(Fault::InvalidChunkedBody);
+                }
+                (RequestBodyState::TrailerStart | RequestBodyState::Trailer, _) => RequestBodyState::Trailer,
+                (RequestBodyState::TrailerLineFeed, b'\n') => RequestBodyState::TrailerStart,
+                (RequestBodyState::LastLineFeed, b'\n') => RequestBodyState::Done,
                 _ => return Err(Fault::InvalidChunkedBody),
             };
-            if self.state == State::Done {
+            if self.state == RequestBodyState::Done {
                 break;
             }
         }

@@ -20,7 +20,7 @@ pub(crate) enum Sender {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum HeaderLineState {
     #[default]
     Start,
     /// Inside a line that is skipped.
@@ -45,7 +45,7 @@ pub(crate) enum Line {
 /// Marks of the line that is being parsed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeaderLine {
-    state: State,
+    state: HeaderLineState,
     /// Whether the name has valid bytes only.
     pub(crate) is_valid: bool,
     start: u32,
@@ -70,12 +70,12 @@ impl HeaderLine {
 
     /// A line of which nothing is known but where it begins.
     pub(crate) fn unfinished_at(start: usize) -> Self {
-        Self { state: State::Name, start: offset(start), ..Self::default() }
+        Self { state: HeaderLineState::Name, start: offset(start), ..Self::default() }
     }
 
     /// Where the unfinished line began, if there is one.
     pub(crate) fn unfinished(&self) -> Option<usize> {
-        (self.state != State::Start).then_some(self.start as usize)
+        (self.state != HeaderLineState::Start).then_some(self.start as usize)
     }
 
     /// Takes a line at once that is there as a whole and as nearly all are: a valid name, a colon and a
@@ -84,7 +84,7 @@ impl HeaderLine {
     // 160 instructions (callgrind).
     #[inline(always)]
     pub(crate) fn take_usual(&mut self, buf: &[u8], pos: &mut usize) -> Option<Line> {
-        if self.state != State::Start {
+        if self.state != HeaderLineState::Start {
             return None;
         }
         let start = *pos;
@@ -114,23 +114,23 @@ impl HeaderLine {
     #[inline(never)]
     pub(crate) fn parse(&mut self, buf: &[u8], pos: &mut usize, sender: Sender) -> Result<Line, Fault> {
         loop {
-            if self.state == State::Skipped {
+            if self.state == HeaderLineState::Skipped {
                 *pos = scan::skip_while(buf, *pos, |byte| byte != b'\n');
                 if *pos == buf.len() {
                     return Ok(Line::Incomplete);
                 }
                 *pos += 1;
-                self.state = State::Start;
+                self.state = HeaderLineState::Start;
             }
             let line = self.parse_line(buf, pos, sender)?;
-            if self.state != State::Skipped {
+            if self.state != HeaderLineState::Skipped {
                 return Ok(line);
             }
         }
     }
 
     fn parse_line(&mut self, buf: &[u8], pos: &mut usize, sender: Sender) -> Result<Line, Fault> {
-        if self.state == State::Start {
+        if self.state == HeaderLineState::Start {
             match buf.get(*pos) {
                 None => return Ok(Line::Incomplete),
                 Some(&byte) => {
@@ -140,20 +140,20 @@ impl HeaderLine {
                 }
             }
         }
-        if self.state == State::Name && self.parse_name(buf, pos, sender)? == Line::Header {
+        if self.state == HeaderLineState::Name && self.parse_name(buf, pos, sender)? == Line::Header {
             return Ok(Line::Header);
         }
-        if self.state == State::Skipped {
+        if self.state == HeaderLineState::Skipped {
             return Ok(Line::Incomplete);
         }
-        if self.state == State::BeforeValue {
+        if self.state == HeaderLineState::BeforeValue {
             *pos = scan::skip_while(buf, *pos, |byte| byte == b' ');
             if *pos < buf.len() {
                 self.value_start = offset(*pos);
-                self.state = State::Value;
+                self.state = HeaderLineState::Value;
             }
         }
-        if self.state == State::Value && self.parse_value(buf, pos)? == Line::Header {
+        if self.state == HeaderLineState::Value && self.parse_value(buf, pos)? == Line::Header {
             return Ok(Line::Header);
         }
         self.parse_line_feed(buf, pos)
@@ -164,14 +164,14 @@ impl HeaderLine {
         self.value_end = self.start;
         self.is_valid = true;
         match byte {
-            b'\r' => self.state = State::LastLineFeed,
+            b'\r' => self.state = HeaderLineState::LastLineFeed,
             b'\n' => {
                 *pos += 1;
                 return Ok(Line::End);
             }
             b':' => return Err(Fault::InvalidHeaderLine),
             _ => {
-                self.state = State::Name;
+                self.state = HeaderLineState::Name;
                 return Ok(Line::Incomplete);
             }
         }
@@ -191,17 +191,18 @@ impl HeaderLine {
             match NAME[usize::from(byte)] {
                 name::COLON => {
                     self.name_end = at;
-                    self.state = State::BeforeValue;
+                    self.state = HeaderLineState::BeforeValue;
                     return Ok(Line::Incomplete);
                 }
                 class @ (name::CR | name::LF) => {
                     (self.name_end, self.value_start, self.value_end) = (at, at, at);
-                    self.state = if class == name::CR { State::LineFeed } else { State::Start };
+                    self.state =
+                        if class == name::CR { HeaderLineState::LineFeed } else { HeaderLineState::Start };
                     return Ok(if class == name::CR { Line::Incomplete } else { Line::Header });
                 }
                 name::UNDERSCORE if sender != Sender::Client(Underscores::Invalid) => {}
                 name::INVALID if sender == Sender::Server && &buf[self.start as usize..*pos] == b"HTTP/" => {
-                    self.state = State::Skipped;
+                    self.state = HeaderLineState::Skipped;
                     return Ok(Line::Incomplete);
                 }
                 name::UNDERSCORE | name::INVALID => self.is_valid = false,
@@ -228,10 +229,10 @@ impl HeaderLine {
         self.value_end = offset(*pos - spaces);
         *pos += 1;
         if byte == b'\n' {
-            self.state = State::Start;
+            self.state = HeaderLineState::Start;
             return Ok(Line::Header);
         }
-        self.state = State::LineFeed;
+        self.state = HeaderLineState::LineFeed;
         Ok(Line::Incomplete)
     }
 
@@ -240,13 +241,13 @@ impl HeaderLine {
         while let Some(&byte) = buf.get(*pos) {
             *pos += 1;
             match (self.state, byte) {
-                (State::LineFeed, b'\r') => {}
-                (State::LineFeed, b'\n') => {
-                    self.state = State::Start;
+                (HeaderLineState::LineFeed, b'\r') => {}
+                (HeaderLineState::LineFeed, b'\n') => {
+                    self.state = HeaderLineState::Start;
                     return Ok(Line::Header);
                 }
-                (State::LastLineFeed, b'\n') => {
-                    self.state = State::Start;
+                (HeaderLineState::LastLineFeed, b'\n') => {
+                    self.state = HeaderLineState::Start;
                     return Ok(Line::End);
                 }
                 _ => return Err(Fault::InvalidHeaderLine),

@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::scan::{self, TARGET, target};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum RequestLineState {
     #[default]
     Start,
     Method,
@@ -48,7 +48,7 @@ pub(crate) enum Progress {
 /// The machine: what it knows beside the parts of the line, which it writes where they are kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineParser {
-    state: State,
+    state: RequestLineState,
     /// 0 until it was reached.
     major: u16,
     /// Where the part that is being parsed began.
@@ -62,7 +62,7 @@ pub(crate) struct LineParser {
 impl LineParser {
     /// Whether a byte of the line was seen.
     pub(crate) fn is_started(&self) -> bool {
-        self.state != State::Start
+        self.state != RequestLineState::Start
     }
 
     /// Takes a line at once that is there as a whole and as nearly all are: GET of a path without escapes,
@@ -76,7 +76,7 @@ impl LineParser {
     ) -> Option<Progress> {
         const BEGIN: &[u8; 5] = b"GET /";
         const END: &[u8; 11] = b" HTTP/1.1\r\n";
-        if self.state != State::Start {
+        if self.state != RequestLineState::Start {
             return None;
         }
         let start = *pos;
@@ -94,7 +94,7 @@ impl LineParser {
             return None;
         }
         let line_end = at + END.len() - 2;
-        self.state = State::LineFeed;
+        self.state = RequestLineState::LineFeed;
         out.method = Method::Get;
         out.version = Version::HTTP_11;
         self.major = 1;
@@ -120,15 +120,21 @@ impl LineParser {
     ) -> Result<Progress, Fault> {
         while *pos < buf.len() {
             let progress = match self.state {
-                State::Start | State::Method | State::BeforeTarget => self.parse_method(out, buf, pos)?,
-                State::Path | State::Args | State::Fragment => self.parse_target(out, buf, pos)?,
-                State::AfterTarget | State::Protocol => self.parse_protocol(out, buf, pos)?,
-                State::MajorFirst
-                | State::Major
-                | State::MinorFirst
-                | State::Minor
-                | State::AfterVersion
-                | State::LineFeed => self.parse_version(out, buf, pos)?,
+                RequestLineState::Start | RequestLineState::Method | RequestLineState::BeforeTarget => {
+                    self.parse_method(out, buf, pos)?
+                }
+                RequestLineState::Path | RequestLineState::Args | RequestLineState::Fragment => {
+                    self.parse_target(out, buf, pos)?
+                }
+                RequestLineState::AfterTarget | RequestLineState::Protocol => {
+                    self.parse_protocol(out, buf, pos)?
+                }
+                RequestLineState::MajorFirst
+                | RequestLineState::Major
+                | RequestLineState::MinorFirst
+                | RequestLineState::Minor
+                | RequestLineState::AfterVersion
+                | RequestLineState::LineFeed => self.parse_version(out, buf, pos)?,
                 _ => self.parse_authority(out, buf, pos)?,
             };
             if progress == Progress::Complete {
@@ -144,11 +150,11 @@ impl LineParser {
         buf: &[u8],
         pos: &mut usize,
     ) -> Result<Progress, Fault> {
-        if self.state == State::Start {
+        if self.state == RequestLineState::Start {
             self.start = offset(*pos);
-            self.state = State::Method;
+            self.state = RequestLineState::Method;
         }
-        if self.state == State::Method {
+        if self.state == RequestLineState::Method {
             *pos = scan::skip_while(buf, *pos, is_method_byte);
             let start = self.start as usize;
             match buf.get(*pos) {
@@ -159,12 +165,12 @@ impl LineParser {
             out.method_name = Span::new(start, *pos);
             out.method = Method::find(&buf[start..*pos]);
             self.state = match out.method {
-                Method::Connect => State::BeforeAuthority,
-                _ => State::BeforeTarget,
+                Method::Connect => RequestLineState::BeforeAuthority,
+                _ => RequestLineState::BeforeTarget,
             };
             *pos += 1;
         }
-        if self.state == State::BeforeTarget {
+        if self.state == RequestLineState::BeforeTarget {
             *pos = scan::skip_while(buf, *pos, |byte| byte == b' ');
             match buf.get(*pos) {
                 None => return Ok(Progress::Incomplete),
@@ -172,7 +178,7 @@ impl LineParser {
                 Some(byte) if byte.is_ascii_alphabetic() => {
                     self.mark = offset(*pos);
                     out.form = TargetForm::Absolute;
-                    self.state = State::Scheme;
+                    self.state = RequestLineState::Scheme;
                 }
                 Some(_) => return Err(Fault::InvalidRequest),
             }
@@ -184,7 +190,7 @@ impl LineParser {
     fn begin_path(&mut self, slash: usize) {
         self.raw_start = offset(slash);
         self.mark = offset(slash);
-        self.state = State::Path;
+        self.state = RequestLineState::Path;
     }
 
     fn parse_authority(
@@ -195,38 +201,48 @@ impl LineParser {
     ) -> Result<Progress, Fault> {
         while let Some(&byte) = buf.get(*pos) {
             match self.state {
-                State::Scheme => match byte {
+                RequestLineState::Scheme => match byte {
                     b':' => {
                         out.scheme = Span::new(self.mark as usize, *pos);
-                        self.state = State::SchemeSlash;
+                        self.state = RequestLineState::SchemeSlash;
                     }
                     b'+' | b'-' | b'.' => {}
                     _ if byte.is_ascii_alphanumeric() => {}
                     _ => return Err(Fault::InvalidRequest),
                 },
-                State::SchemeSlash if byte == b'/' => self.state = State::SchemeSlashSlash,
-                State::SchemeSlashSlash if byte == b'/' => self.state = State::HostStart,
-                State::SchemeSlash | State::SchemeSlashSlash => return Err(Fault::InvalidRequest),
-                State::BeforeAuthority if byte == b' ' => {}
-                State::BeforeAuthority | State::HostStart => {
+                RequestLineState::SchemeSlash if byte == b'/' => {
+                    self.state = RequestLineState::SchemeSlashSlash
+                }
+                RequestLineState::SchemeSlashSlash if byte == b'/' => {
+                    self.state = RequestLineState::HostStart
+                }
+                RequestLineState::SchemeSlash | RequestLineState::SchemeSlashSlash => {
+                    return Err(Fault::InvalidRequest);
+                }
+                RequestLineState::BeforeAuthority if byte == b' ' => {}
+                RequestLineState::BeforeAuthority | RequestLineState::HostStart => {
                     self.mark = offset(*pos);
                     self.state = match byte {
-                        b'[' => State::IpLiteral,
-                        _ => State::Host,
+                        b'[' => RequestLineState::IpLiteral,
+                        _ => RequestLineState::Host,
                     };
                     // The first byte of a name is looked at again as part of it.
-                    if self.state == State::Host {
+                    if self.state == RequestLineState::Host {
                         continue;
                     }
                 }
-                State::IpLiteral => match byte {
-                    b']' => self.state = State::HostEnd,
+                RequestLineState::IpLiteral => match byte {
+                    b']' => self.state = RequestLineState::HostEnd,
                     _ if is_literal_byte(byte) => {}
                     _ => return Err(Fault::InvalidRequest),
                 },
-                State::Host if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-') => {}
-                State::Host | State::HostEnd if byte == b':' => self.state = State::PortStart,
-                State::PortStart | State::Port if byte.is_ascii_digit() => self.state = State::Port,
+                RequestLineState::Host if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-') => {}
+                RequestLineState::Host | RequestLineState::HostEnd if byte == b':' => {
+                    self.state = RequestLineState::PortStart
+                }
+                RequestLineState::PortStart | RequestLineState::Port if byte.is_ascii_digit() => {
+                    self.state = RequestLineState::Port
+                }
                 _ => {
                     self.end_authority(out, byte, *pos)?;
                     *pos += 1;
@@ -243,11 +259,11 @@ impl LineParser {
         out.authority = Span::new(self.mark as usize, at);
         if out.method == Method::Connect {
             // The port is required here, and nothing but a space may follow.
-            if self.state != State::Port || byte != b' ' {
+            if self.state != RequestLineState::Port || byte != b' ' {
                 return Err(Fault::InvalidRequest);
             }
             out.form = TargetForm::Authority;
-            self.state = State::AfterTarget;
+            self.state = RequestLineState::AfterTarget;
             return Ok(());
         }
         // An absolute target without a path has the path "/": the first slash behind the scheme is one.
@@ -258,12 +274,12 @@ impl LineParser {
                 self.raw_start = offset(at);
                 out.path = slash;
                 self.mark = offset(at + 1);
-                self.state = State::Args;
+                self.state = RequestLineState::Args;
             }
             b' ' => {
                 out.raw = slash;
                 out.path = slash;
-                self.state = State::AfterTarget;
+                self.state = RequestLineState::AfterTarget;
             }
             _ => return Err(Fault::InvalidRequest),
         }
@@ -278,8 +294,8 @@ impl LineParser {
     ) -> Result<Progress, Fault> {
         loop {
             *pos = match self.state {
-                State::Args => scan::skip_args(buf, *pos),
-                State::Fragment => scan::skip_fragment(buf, *pos),
+                RequestLineState::Args => scan::skip_args(buf, *pos),
+                RequestLineState::Fragment => scan::skip_fragment(buf, *pos),
                 _ => scan::skip_plain(buf, *pos),
             };
             let Some(&byte) = buf.get(*pos) else {
@@ -290,11 +306,11 @@ impl LineParser {
                 return self.end_target(out, class, pos);
             }
             match self.state {
-                State::Path => self.step_in_path(out, class, buf, *pos),
+                RequestLineState::Path => self.step_in_path(out, class, buf, *pos),
                 // Args end at a fragment only: nothing else stops the scan below a space.
-                State::Args => {
+                RequestLineState::Args => {
                     out.args = Span::new(self.mark as usize, *pos);
-                    self.state = State::Fragment;
+                    self.state = RequestLineState::Fragment;
                 }
                 _ => {}
             }
@@ -312,11 +328,11 @@ impl LineParser {
             target::QUESTION => {
                 out.path = Span::new(self.mark as usize, at);
                 self.mark = offset(at + 1);
-                self.state = State::Args;
+                self.state = RequestLineState::Args;
             }
             _ => {
                 out.path = Span::new(self.mark as usize, at);
-                self.state = State::Fragment;
+                self.state = RequestLineState::Fragment;
             }
         }
     }
@@ -328,15 +344,15 @@ impl LineParser {
             return Err(Fault::InvalidRequest);
         }
         match self.state {
-            State::Args => out.args = Span::new(self.mark as usize, at),
-            State::Fragment => {}
+            RequestLineState::Args => out.args = Span::new(self.mark as usize, at),
+            RequestLineState::Fragment => {}
             _ => out.path = Span::new(self.mark as usize, at),
         }
         out.raw = Span::new(self.raw_start as usize, at);
         *pos = at + 1;
         match class {
-            target::SPACE => self.state = State::AfterTarget,
-            target::CR => self.state = State::LineFeed,
+            target::SPACE => self.state = RequestLineState::AfterTarget,
+            target::CR => self.state = RequestLineState::LineFeed,
             _ => return self.end_line(out, at),
         }
         Ok(Progress::Incomplete)
@@ -351,13 +367,13 @@ impl LineParser {
         const NAME: &[u8] = b"HTTP/";
         while let Some(&byte) = buf.get(*pos) {
             *pos += 1;
-            if self.state == State::Protocol {
+            if self.state == RequestLineState::Protocol {
                 let matched = *pos - 1 - self.mark as usize;
                 if NAME[matched] != byte {
                     return Err(Fault::InvalidRequest);
                 }
                 if matched + 1 == NAME.len() {
-                    self.state = State::MajorFirst;
+                    self.state = RequestLineState::MajorFirst;
                     self.end_protocol_name(out, *pos - 1);
                     return Ok(Progress::Incomplete);
                 }
@@ -367,10 +383,10 @@ impl LineParser {
                 b' ' => {}
                 b'H' => {
                     self.mark = offset(*pos - 1);
-                    self.state = State::Protocol;
+                    self.state = RequestLineState::Protocol;
                 }
                 b'\r' => {
-                    self.state = State::LineFeed;
+                    self.state = RequestLineState::LineFeed;
                     return Ok(Progress::Incomplete);
                 }
                 b'\n' => return self.end_line(out, *pos - 1),
@@ -398,21 +414,27 @@ impl LineParser {
             *pos += 1;
             let digit = u16::from(byte.wrapping_sub(b'0'));
             match (self.state, byte) {
-                (State::MajorFirst, b'1'..=b'9') => {
+                (RequestLineState::MajorFirst, b'1'..=b'9') => {
                     self.major = digit;
-                    self.state = State::Major;
+                    self.state = RequestLineState::Major;
                 }
-                (State::Major, b'.') => self.state = State::MinorFirst,
-                (State::Major, b'0'..=b'9') => self.major = self.major * 10 + digit,
-                (State::MinorFirst, b'0'..=b'9') => {
+                (RequestLineState::Major, b'.') => self.state = RequestLineState::MinorFirst,
+                (RequestLineState::Major, b'0'..=b'9') => self.major = self.major * 10 + digit,
+                (RequestLineState::MinorFirst, b'0'..=b'9') => {
                     out.version = Version(self.major * 1000 + digit);
-                    self.state = State::Minor;
+                    self.state = RequestLineState::Minor;
                 }
-                (State::Minor, b'0'..=b'9') => self.add_minor_digit(out, digit)?,
-                (State::Minor | State::AfterVersion, b' ') => self.state = State::AfterVersion,
-                (State::Minor | State::AfterVersion, b'\r') => self.state = State::LineFeed,
-                (State::Minor | State::AfterVersion, b'\n') => return self.end_line(out, *pos - 1),
-                (State::LineFeed, b'\n') => return self.end_line(out, *pos - 2),
+                (RequestLineState::Minor, b'0'..=b'9') => self.add_minor_digit(out, digit)?,
+                (RequestLineState::Minor | RequestLineState::AfterVersion, b' ') => {
+                    self.state = RequestLineState::AfterVersion
+                }
+                (RequestLineState::Minor | RequestLineState::AfterVersion, b'\r') => {
+                    self.state = RequestLineState::LineFeed
+                }
+                (RequestLineState::Minor | RequestLineState::AfterVersion, b'\n') => {
+                    return self.end_line(out, *pos - 1);
+                }
+                (RequestLineState::LineFeed, b'\n') => return self.end_line(out, *pos - 2),
                 _ => return Err(Fault::InvalidRequest),
             }
             if self.major > 1 {

@@ -94,7 +94,7 @@ pub use request::scripting::{SharedHead, Written};
 pub use request::stored_body::StoredBody;
 pub use request::strands::Strands;
 pub use request::subrequest::{
-    Asking, Capture, CapturedVariables, Delivery, Entry, NotMade, Outcome, Subrequest,
+    Asking, Capture, CapturedVariables, Delivery, Entry, NotMade, Subrequest, SubrequestOutcome,
 };
 pub use request::{GivenUp, Origin, Request};
 pub use response::buffer::{Buf, BufferSize};

@@ -74,7 +74,7 @@ pub(crate) struct OutputState<'c> {
     /// For how long the socket is waited for; there while it is.
     wait: Option<Timer>,
     trailers: Option<Box<TrailerState>>,
-    source: Source,
+    source: ResponseSource,
     /// If its head comes from another server.
     passed: Option<Box<Passed>>,
     /// Once there was a subrequest in it.
@@ -85,7 +85,7 @@ pub(crate) struct OutputState<'c> {
 
 /// Whether the handler has more to push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum ResponseSource {
     Open,
     /// It has pushed the end, which filters may not have come to yet.
     Ended,
@@ -239,7 +239,7 @@ impl<'c> OutputState<'c> {
             urgency: Urgency::Postponed,
             wait: None,
             trailers: None,
-            source: Source::Open,
+            source: ResponseSource::Open,
             passed: None,
             relay: None,
             postpone_stage: 0,
@@ -286,8 +286,8 @@ impl<'c> OutputState<'c> {
             // Its parent is told of the end of an empty one.
             return;
         }
-        debug_assert!(self.source == Source::Open, "a response ends once");
-        self.source = Source::Ended;
+        debug_assert!(self.source == ResponseSource::Open, "a response ends once");
+        self.source = ResponseSource::Ended;
         self.progress = Progress::Complete;
         if request.is_persistent() {
             self.connection = Connection::KeepAlive;
@@ -381,7 +381,7 @@ impl<'c> OutputState<'c> {
     }
 
     pub(crate) fn write(&mut self, request: &Request<'c>, chunk: Chunk<'c>, mark: Mark) -> Pushed {
-        if self.source == Source::Ended {
+        if self.source == ResponseSource::Ended {
             return if self.has_gap() { self.fill_gap(request, chunk, mark) } else { Pushed::Sent };
         }
         self.send_head(request);
@@ -416,12 +416,12 @@ impl<'c> OutputState<'c> {
     /// Marks the response as complete if its handler has not.
     #[inline]
     pub(crate) fn finish(&mut self, request: &Request<'c>) {
-        if self.source == Source::Open {
+        if self.source == ResponseSource::Open {
             self.send_head(request);
             self.end_source(request);
             self.push(request, 0, Chunk::EMPTY, Mark::Last);
             debug_assert!(
-                self.source == Source::Ended || self.is_refused(),
+                self.source == ResponseSource::Ended || self.is_refused(),
                 "a response that is not refused has an end"
             );
         } else if self.has_gap() {
@@ -432,7 +432,7 @@ impl<'c> OutputState<'c> {
     #[inline]
     fn end_source(&mut self, request: &Request<'c>) {
         if !self.is_refused() {
-            self.source = Source::Ended;
+            self.source = ResponseSource::Ended;
         }
         self.make_trailers(request);
     }

@@ -108,12 +108,13 @@ pub(crate) enum SentTarget {
 pub(crate) struct Rewriting {
     /// Whether a location is looked for again when the phase is over.
     pub(crate) wanted: Wanted,
-    pub(crate) place: Place,
+    pub(crate) place: LocationState,
     pub(crate) pass: Pass,
 }
 
 impl Rewriting {
-    pub(crate) const NONE: Self = Self { wanted: Wanted::Nothing, place: Place::Found, pass: Pass::AsSaid };
+    pub(crate) const NONE: Self =
+        Self { wanted: Wanted::Nothing, place: LocationState::Found, pass: Pass::AsSaid };
 }
 
 /// What becomes of a request that one of the locations it went through passes on.
@@ -127,7 +128,7 @@ pub(crate) enum Pass {
 
 /// Whether the location is the one for the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum LocationState {
     /// It is, so that the path begins with its name.
     Found,
     /// The path was rewritten in it.

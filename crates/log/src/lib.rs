@@ -23,5 +23,5 @@ pub use files::{Disk, OpenError, Opener};
 pub use local_time::UtcOffset;
 pub use metrics::{LINES_LOST, LINES_UNWRITTEN};
 pub use named::FileCacheConfig;
-pub use progress::{Place, Progress};
+pub use progress::{LogPosition, Progress};
 pub use writer::{LogFile, NamedLog, QUEUE_BYTES, QUEUE_LINES, Syslog, Writer};

@@ -18,7 +18,7 @@ pub struct Progress(Option<Arc<Shared>>);
 
 /// A place in the sequence of lines.
 #[derive(Clone, Copy, Debug)]
-pub struct Place(Receipt);
+pub struct LogPosition(Receipt);
 
 impl Progress {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
@@ -28,17 +28,17 @@ impl Progress {
     /// A place behind all lines that this thread has handed over, if something may be before it that is worth
     /// waiting for: it is not written yet, but will be in a moment. Three loads, where there is nothing.
     #[must_use]
-    pub fn behind(&self) -> Option<Place> {
+    pub fn behind(&self) -> Option<LogPosition> {
         let shared = self.0.as_deref()?;
         if !shared.receipts.is_prompt() || is_quiet(&shared.queue, &shared.bell) {
             return None;
         }
-        Some(Place(shared.ask_to_flush()))
+        Some(LogPosition(shared.ask_to_flush()))
     }
 
     /// Waits until lines before the place are written, but for what buffers hold, or until that may take a
     /// while. Never blocks.
-    pub fn poll(&self, place: Place, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll(&self, place: LogPosition, cx: &mut Context<'_>) -> Poll<()> {
         self.0.as_ref().map_or(Poll::Ready(()), |shared| shared.receipts.poll(place.0, cx))
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use clearway_base::log::{Level, Record, Sink};
 use clearway_runtime::{LoopRef, TaskCell};
 
-use crate::place::Place;
+use crate::place::AlonePlace;
 use crate::request_state::Kept;
 use crate::vm::of_loop::Slot;
 
 /// See the file's head.
 pub(crate) struct Alone {
     pub(crate) home: LoopRef,
-    pub(crate) place: Place,
+    pub(crate) place: AlonePlace,
     /// The VM that its code belongs to.
     pub(crate) slot: Arc<Slot>,
     pub(crate) kept: TaskCell<Kept>,

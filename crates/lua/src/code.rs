@@ -23,12 +23,12 @@ pub struct Code {
     /// What stands in front of `(nginx.conf:12)`: `content_by_lua`.
     directive: String,
     chunk: CString,
-    source: Source,
+    source: CodeSource,
 }
 
 /// Where the code is.
 #[derive(Debug)]
-pub enum Source {
+pub enum CodeSource {
     /// In the configuration.
     Inline(Bytes),
     /// In a file, whose name may depend on the request.
@@ -46,21 +46,21 @@ impl Code {
         let chunk = format!("={directive}({file}:{})", pos.line);
         let beyond = chunk.len().saturating_sub(CHUNK_NAME_BYTES + 1);
         if beyond == 0 {
-            return Self::new(directive, &chunk, Source::Inline(code));
+            return Self::new(directive, &chunk, CodeSource::Inline(code));
         }
         // The end of the name tells more than its beginning.
         let tail: String = file.chars().skip((beyond + 3).min(file.chars().count())).collect();
         let chunk = format!("={directive}(...{tail}:{})", pos.line);
-        Self::new(directive, &chunk, Source::Inline(code))
+        Self::new(directive, &chunk, CodeSource::Inline(code))
     }
 
     /// Code that stands in a file.
     #[must_use]
     pub fn file(name: &[u8], path: Value) -> Arc<Self> {
-        Self::new(base_name(name), "=file", Source::File(path))
+        Self::new(base_name(name), "=file", CodeSource::File(path))
     }
 
-    fn new(directive: String, chunk: &str, source: Source) -> Arc<Self> {
+    fn new(directive: String, chunk: &str, source: CodeSource) -> Arc<Self> {
         let chunk = CString::new(chunk.replace('\0', "")).unwrap_or_default();
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { number, directive, chunk, source })
@@ -86,7 +86,7 @@ impl Code {
 
     /// Where it is.
     #[must_use]
-    pub fn source(&self) -> &Source {
+    pub fn source(&self) -> &CodeSource {
         &self.source
     }
 }

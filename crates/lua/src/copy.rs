@@ -114,7 +114,7 @@ fn write_table(stack: &mut Stack<'_>, at: i32, out: &mut Vec<u8>, depth: usize) 
 
 /// Pushes the values; how many those are. What is no such copy ends early.
 pub(crate) fn read(stack: &mut Stack<'_>, bytes: &[u8]) -> i32 {
-    let mut source = Source(bytes);
+    let mut source = CopiedBytes(bytes);
     let mut count = 0;
     while source.push_next(stack) == Some(Pushed::Value) {
         count += 1;
@@ -129,9 +129,9 @@ enum Pushed {
     End,
 }
 
-struct Source<'a>(&'a [u8]);
+struct CopiedBytes<'a>(&'a [u8]);
 
-impl Source<'_> {
+impl CopiedBytes<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;

@@ -13,7 +13,7 @@ use crate::vm::settings::LUA_CONF;
 
 /// Where code stands that has no request: what has made it. Cloned for each run.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct AlonePlace {
     /// Take what it logs.
     pub(crate) sinks: Arc<[Arc<dyn Sink>]>,
     pub(crate) tail: Tail,

@@ -21,7 +21,7 @@ use clearway_offload::{Blocking, Error, Order, Pool, Strand, THREADS_MAX, Task};
 use clearway_runtime::{LoopRef, Runtime};
 
 use crate::metrics;
-use crate::pooled_call::{Call, Outcome, Worker, run};
+use crate::pooled_call::{Call, PooledOutcome, Worker, run};
 use crate::vm::interpreter::{Installer, VmSettings};
 use crate::vm::settings::LUA_MAIN;
 use crate::vm::state::VmPlace;
@@ -149,7 +149,7 @@ impl Pooled {
         of_pool: &Arc<OfPool>,
         which: Which,
         call: Call,
-    ) -> Result<Task<Outcome>, Refusal> {
+    ) -> Result<Task<PooledOutcome>, Refusal> {
         let task = match self.permit() {
             None => Err(Refusal::NoVm),
             Some(permit) => {
@@ -180,12 +180,17 @@ impl Pooled {
     }
 
     /// Runs a call in this VM, or in a new one; the VM comes back if it is to be kept.
-    fn run_in(&self, worker: Option<Worker>, call: Call, blocking: &Blocking) -> (Outcome, Option<Worker>) {
+    fn run_in(
+        &self,
+        worker: Option<Worker>,
+        call: Call,
+        blocking: &Blocking,
+    ) -> (PooledOutcome, Option<Worker>) {
         let worker = match worker {
             Some(worker) => worker,
             None => match self.make(call.home) {
                 Ok(worker) => worker,
-                Err(text) => return (Outcome::Failed(text.into_bytes()), None),
+                Err(text) => return (PooledOutcome::Failed(text.into_bytes()), None),
             },
         };
         let outcome = run(&worker, call, blocking);
@@ -220,7 +225,13 @@ impl OfPool {
         Which::Slot((number % self.slots.len() as u64) as usize)
     }
 
-    fn give(self: Arc<Self>, pooled: Arc<Pooled>, which: Which, call: Call, permit: Permit) -> Task<Outcome> {
+    fn give(
+        self: Arc<Self>,
+        pooled: Arc<Pooled>,
+        which: Which,
+        call: Call,
+        permit: Permit,
+    ) -> Task<PooledOutcome> {
         match which {
             Which::Any => {
                 let pool = Arc::clone(&self.pool);

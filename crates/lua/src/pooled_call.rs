@@ -16,7 +16,7 @@ use crate::alone::Alone;
 use crate::copy;
 use crate::current::LuaPhase;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
-use crate::place::Place;
+use crate::place::AlonePlace;
 use crate::vm::interpreter::{Interpreter, VmSettings};
 use crate::vm::of_loop::{Chosen, Slot};
 use crate::vm::state::VmPlace;
@@ -31,13 +31,13 @@ pub(crate) struct Call {
     pub(crate) arguments: Vec<u8>,
     /// The caller's loop.
     pub(crate) home: LoopRef,
-    pub(crate) place: Place,
+    pub(crate) place: AlonePlace,
     /// The caller's worker.
     pub(crate) caller: VmPlace,
 }
 
 /// What comes back.
-pub(crate) enum Outcome {
+pub(crate) enum PooledOutcome {
     /// Results, copied.
     Returned(Vec<u8>),
     Failed(Vec<u8>),
@@ -96,7 +96,7 @@ impl Worker {
 }
 
 /// Runs a call to its end. **Blocks.**
-pub(crate) fn run(worker: &Worker, call: Call, blocking: &Blocking) -> Outcome {
+pub(crate) fn run(worker: &Worker, call: Call, blocking: &Blocking) -> PooledOutcome {
     let alone = Arc::new(Alone {
         home: call.home,
         place: call.place.clone(),
@@ -112,12 +112,12 @@ pub(crate) fn run(worker: &Worker, call: Call, blocking: &Blocking) -> Outcome {
     drop(schedule);
     let delivered = worker.finish();
     match (ended, delivered) {
-        (Ended::Finished, Some(Ok(results))) => Outcome::Returned(results),
-        (Ended::Finished, Some(Err(text))) => Outcome::Failed(text.into_bytes()),
-        (Ended::Finished, None) => Outcome::Returned(Vec::new()),
-        (Ended::Failed(Failure::Run(fault)), _) => Outcome::Failed(fault.text().to_vec()),
-        (Ended::Failed(Failure::Load(text)), _) => Outcome::Failed(text),
-        (Ended::Asked(_) | Ended::Left(_), _) => Outcome::Failed(b"aborted".to_vec()),
+        (Ended::Finished, Some(Ok(results))) => PooledOutcome::Returned(results),
+        (Ended::Finished, Some(Err(text))) => PooledOutcome::Failed(text.into_bytes()),
+        (Ended::Finished, None) => PooledOutcome::Returned(Vec::new()),
+        (Ended::Failed(Failure::Run(fault)), _) => PooledOutcome::Failed(fault.text().to_vec()),
+        (Ended::Failed(Failure::Load(text)), _) => PooledOutcome::Failed(text),
+        (Ended::Asked(_) | Ended::Left(_), _) => PooledOutcome::Failed(b"aborted".to_vec()),
     }
 }
 

@@ -129,7 +129,7 @@ impl Pipe {
 }
 
 /// How far a program is.
-enum State {
+enum ProgramState {
     Running(Option<Bell>),
     /// `None`: something else has taken its end.
     Ended(Option<Exit>),
@@ -148,7 +148,7 @@ pub(crate) struct Program {
     output: Mutex<Pipe>,
     /// `None`: they go with the output.
     errors: Option<Mutex<Pipe>>,
-    state: Mutex<State>,
+    state: Mutex<ProgramState>,
 }
 
 fn enter<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -191,7 +191,7 @@ impl Programs {
             input: pipe(input),
             output: pipe(output),
             errors: errors.map(pipe),
-            state: Mutex::new(State::Running(None)),
+            state: Mutex::new(ProgramState::Running(None)),
         });
         home.spawn_bound(Tag::NONE, take_end(Arc::clone(&program)));
         let owned = Owned(Arc::clone(&program));
@@ -216,9 +216,9 @@ impl Drop for Program {
 async fn take_end(program: Arc<Program>) {
     let exit = poll_fn(|cx| program.end.poll_end(cx)).await.ok();
     let mut state = enter(&program.state);
-    if let State::Running(bell) = &mut *state {
+    if let ProgramState::Running(bell) = &mut *state {
         let bell = bell.take();
-        *state = State::Ended(exit);
+        *state = ProgramState::Ended(exit);
         drop(state);
         if let Some(bell) = bell {
             bell.ring();
@@ -256,7 +256,7 @@ impl Program {
     }
 
     fn is_over(&self) -> bool {
-        matches!(*enter(&self.state), State::Over)
+        matches!(*enter(&self.state), ProgramState::Over)
     }
 
     /// Why the pipe cannot be used; `doing` is what it would be.
@@ -293,13 +293,13 @@ impl Program {
 
     /// Whether it runs, as far as is known.
     pub(crate) fn is_running(&self) -> bool {
-        matches!(*enter(&self.state), State::Running(_))
+        matches!(*enter(&self.state), ProgramState::Running(_))
     }
 
     /// Nothing wants it any more: it is killed if it runs, and its pipes are closed.
     pub(crate) fn give_up(&self) {
-        let was = std::mem::replace(&mut *enter(&self.state), State::Over);
-        if matches!(was, State::Running(_)) {
+        let was = std::mem::replace(&mut *enter(&self.state), ProgramState::Over);
+        if matches!(was, ProgramState::Running(_)) {
             // It may have ended meanwhile.
             let _ = self.send_signal(9);
         }
@@ -318,16 +318,16 @@ impl Program {
     pub(crate) fn ask(&self, home: LoopRef, limit_ms: Option<u64>) -> Asked {
         let mut state = enter(&self.state);
         match &mut *state {
-            State::Over => Asked::Refused("exited"),
-            State::Running(Some(bell)) if bell.is_waited_for() => Asked::Refused("pipe busy waiting"),
-            State::Running(place) => {
+            ProgramState::Over => Asked::Refused("exited"),
+            ProgramState::Running(Some(bell)) if bell.is_waited_for() => Asked::Refused("pipe busy waiting"),
+            ProgramState::Running(place) => {
                 let (waiter, bell) = Waiter::new(home, limit_ms);
                 *place = Some(bell);
                 Asked::Waits(waiter)
             }
-            State::Ended(exit) => {
+            ProgramState::Ended(exit) => {
                 let exit = *exit;
-                *state = State::Over;
+                *state = ProgramState::Over;
                 drop(state);
                 self.close_all();
                 Asked::Ended(exit)

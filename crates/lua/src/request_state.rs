@@ -18,7 +18,7 @@ use clearway_offload::Pool;
 use clearway_runtime::LoopRef;
 use clearway_runtime::TaskCell;
 
-use crate::place::Place;
+use crate::place::AlonePlace;
 use crate::program::Programs;
 use crate::socket::Sockets;
 use crate::vm::of_loop::Slot;
@@ -78,7 +78,7 @@ pub(crate) struct Kept {
     /// Programs that it has started.
     pub(crate) programs: Programs,
     /// Where calls stand that run in pools, once there was one.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<AlonePlace>,
     /// Whether the type of the response was chosen, so that the extension of the path does not.
     pub(crate) content_type: ContentType,
     /// The server that shakes hands with the request now, where code has a say.

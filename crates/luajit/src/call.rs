@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
-use crate::ffi::{self, State};
+use crate::ffi::{self, LuaState};
 use crate::host::{Halt, Host};
 use crate::stack::{Push, Stack, Value};
 
@@ -176,7 +176,7 @@ pub(crate) fn trampoline_of<F: HostFunction>(_: F) -> ffi::Function {
     trampoline::<F>
 }
 
-unsafe extern "C-unwind" fn trampoline<F: HostFunction>(state: *mut State) -> c_int {
+unsafe extern "C-unwind" fn trampoline<F: HostFunction>(state: *mut LuaState) -> c_int {
     // SAFETY: `trampoline_of` was given a value of this type, which has no bytes and is `Copy`.
     let function = unsafe { NonNull::<F>::dangling().read() };
     // SAFETY: Lua calls this, in mode Lua, in a VM that `Host` has taken over.
@@ -190,7 +190,7 @@ unsafe extern "C-unwind" fn trampoline<F: HostFunction>(state: *mut State) -> c_
 /// # Safety
 /// Called by Lua, in mode Lua, with the function's arguments on the stack.
 #[inline]
-unsafe fn run(state: *mut State, function: impl HostFunction) -> Exit {
+unsafe fn run(state: *mut LuaState, function: impl HostFunction) -> Exit {
     // SAFETY: the VM is open for as long as its code runs.
     let host = unsafe { Host::of(state) };
     host.enter_host();
@@ -244,7 +244,7 @@ fn call(stack: Stack<'_>, function: impl HostFunction) -> Exit {
 ///
 /// # Safety
 /// As of `run`, after it.
-unsafe fn leave(state: *mut State, exit: Exit) -> c_int {
+unsafe fn leave(state: *mut LuaState, exit: Exit) -> c_int {
     let say = |text: &'static [u8]| {
         // SAFETY: a function of Lua's has twenty free slots, or its values are not needed any more.
         unsafe {

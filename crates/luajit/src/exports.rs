@@ -47,14 +47,15 @@ pub trait Dictionary: Send + Sync {
     fn get(&self, key: &[u8]) -> Option<Stored>;
 }
 
-struct Place {
+struct NamedDictionary {
     name: Vec<u8>,
     dictionary: ArcSwap<Box<dyn Dictionary>>,
 }
 
-static PLACES: std::sync::LazyLock<ArcSwap<Vec<&'static Place>>> = std::sync::LazyLock::new(ArcSwap::default);
+static PLACES: std::sync::LazyLock<ArcSwap<Vec<&'static NamedDictionary>>> =
+    std::sync::LazyLock::new(ArcSwap::default);
 
-fn find(name: &[u8]) -> Option<&'static Place> {
+fn find(name: &[u8]) -> Option<&'static NamedDictionary> {
     PLACES.load().iter().copied().find(|place| place.name == name)
 }
 
@@ -63,9 +64,9 @@ pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
     if let Some(place) = find(name) {
         return place.dictionary.store(Arc::new(dictionary));
     }
-    let place = Place { name: name.to_vec(), dictionary: ArcSwap::from_pointee(dictionary) };
+    let place = NamedDictionary { name: name.to_vec(), dictionary: ArcSwap::from_pointee(dictionary) };
     // Rule 1.
-    let place: &'static Place = Box::leak(Box::new(place));
+    let place: &'static NamedDictionary = Box::leak(Box::new(place));
     PLACES.rcu(|places| {
         let mut places = Vec::clone(places);
         // Of two that come at once either one will do.
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn ngx_http_lua_shared_dict_get(
     value: *mut Value,
 ) -> isize {
     // SAFETY: rule 1.
-    let Some(place) = (unsafe { zone.cast::<Place>().as_ref() }) else { return ERROR };
+    let Some(place) = (unsafe { zone.cast::<NamedDictionary>().as_ref() }) else { return ERROR };
     // SAFETY: by the contract.
     let key = unsafe { bytes(key, len) };
     let found = catch_unwind(AssertUnwindSafe(|| place.dictionary.load().get(key)));

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 
 /// A thread of Lua: the main one of a VM or a coroutine.
 #[repr(C)]
-pub(crate) struct State {
+pub(crate) struct LuaState {
     opaque: [u8; 0],
     of_one_thread_and_in_one_place: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -30,8 +30,8 @@ pub(crate) struct Activation {
     pub(crate) frame: c_int,
 }
 
-pub(crate) type Function = unsafe extern "C-unwind" fn(*mut State) -> c_int;
-pub(crate) type Hook = unsafe extern "C-unwind" fn(*mut State, *mut Activation);
+pub(crate) type Function = unsafe extern "C-unwind" fn(*mut LuaState) -> c_int;
+pub(crate) type Hook = unsafe extern "C-unwind" fn(*mut LuaState, *mut Activation);
 pub(crate) type Allocate = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize) -> *mut c_void;
 
 pub(crate) const REGISTRY: c_int = -10_000;
@@ -58,35 +58,35 @@ pub(crate) const COLLECT: c_int = 2;
 // SAFETY: names and types are those of lua.h, lauxlib.h and c/layout.c of the version that is linked.
 // "C-unwind" where an error may pass: it unwinds to the innermost protected call.
 unsafe extern "C-unwind" {
-    pub(crate) fn luaL_newstate() -> *mut State;
-    pub(crate) fn luaL_openlibs(state: *mut State);
-    pub(crate) fn lua_close(state: *mut State);
-    pub(crate) fn lua_newthread(state: *mut State) -> *mut State;
-    pub(crate) fn lua_checkstack(state: *mut State, slots: c_int) -> c_int;
-    pub(crate) fn lua_pushlstring(state: *mut State, text: *const c_char, len: usize);
-    pub(crate) fn lua_pushcclosure(state: *mut State, function: Function, upvalues: c_int);
-    pub(crate) fn lua_createtable(state: *mut State, items: c_int, fields: c_int);
-    pub(crate) fn lua_tolstring(state: *mut State, at: c_int, len: *mut usize) -> *const c_char;
-    pub(crate) fn lua_gettable(state: *mut State, at: c_int);
-    pub(crate) fn lua_settable(state: *mut State, at: c_int);
-    pub(crate) fn lua_rawset(state: *mut State, at: c_int);
-    pub(crate) fn lua_rawseti(state: *mut State, at: c_int, index: c_int);
-    pub(crate) fn lua_getinfo(state: *mut State, what: *const c_char, of: *mut Activation) -> c_int;
-    pub(crate) fn lua_next(state: *mut State, at: c_int) -> c_int;
-    pub(crate) fn lua_concat(state: *mut State, count: c_int);
-    pub(crate) fn lua_pcall(state: *mut State, arguments: c_int, results: c_int, handler: c_int) -> c_int;
-    pub(crate) fn lua_cpcall(state: *mut State, function: Function, data: *mut c_void) -> c_int;
-    pub(crate) fn lua_resume(state: *mut State, arguments: c_int) -> c_int;
-    pub(crate) fn lua_yield(state: *mut State, results: c_int) -> c_int;
-    pub(crate) fn lua_error(state: *mut State) -> c_int;
-    pub(crate) fn lua_gc(state: *mut State, what: c_int, data: c_int) -> c_int;
-    pub(crate) fn luaL_argerror(state: *mut State, argument: c_int, text: *const c_char) -> c_int;
-    pub(crate) fn luaL_where(state: *mut State, level: c_int);
-    pub(crate) fn luaL_ref(state: *mut State, table: c_int) -> c_int;
-    pub(crate) fn luaL_unref(state: *mut State, table: c_int, key: c_int);
-    pub(crate) fn luaL_traceback(state: *mut State, of: *mut State, text: *const c_char, level: c_int);
+    pub(crate) fn luaL_newstate() -> *mut LuaState;
+    pub(crate) fn luaL_openlibs(state: *mut LuaState);
+    pub(crate) fn lua_close(state: *mut LuaState);
+    pub(crate) fn lua_newthread(state: *mut LuaState) -> *mut LuaState;
+    pub(crate) fn lua_checkstack(state: *mut LuaState, slots: c_int) -> c_int;
+    pub(crate) fn lua_pushlstring(state: *mut LuaState, text: *const c_char, len: usize);
+    pub(crate) fn lua_pushcclosure(state: *mut LuaState, function: Function, upvalues: c_int);
+    pub(crate) fn lua_createtable(state: *mut LuaState, items: c_int, fields: c_int);
+    pub(crate) fn lua_tolstring(state: *mut LuaState, at: c_int, len: *mut usize) -> *const c_char;
+    pub(crate) fn lua_gettable(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_settable(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_rawset(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_rawseti(state: *mut LuaState, at: c_int, index: c_int);
+    pub(crate) fn lua_getinfo(state: *mut LuaState, what: *const c_char, of: *mut Activation) -> c_int;
+    pub(crate) fn lua_next(state: *mut LuaState, at: c_int) -> c_int;
+    pub(crate) fn lua_concat(state: *mut LuaState, count: c_int);
+    pub(crate) fn lua_pcall(state: *mut LuaState, arguments: c_int, results: c_int, handler: c_int) -> c_int;
+    pub(crate) fn lua_cpcall(state: *mut LuaState, function: Function, data: *mut c_void) -> c_int;
+    pub(crate) fn lua_resume(state: *mut LuaState, arguments: c_int) -> c_int;
+    pub(crate) fn lua_yield(state: *mut LuaState, results: c_int) -> c_int;
+    pub(crate) fn lua_error(state: *mut LuaState) -> c_int;
+    pub(crate) fn lua_gc(state: *mut LuaState, what: c_int, data: c_int) -> c_int;
+    pub(crate) fn luaL_argerror(state: *mut LuaState, argument: c_int, text: *const c_char) -> c_int;
+    pub(crate) fn luaL_where(state: *mut LuaState, level: c_int);
+    pub(crate) fn luaL_ref(state: *mut LuaState, table: c_int) -> c_int;
+    pub(crate) fn luaL_unref(state: *mut LuaState, table: c_int, key: c_int);
+    pub(crate) fn luaL_traceback(state: *mut LuaState, of: *mut LuaState, text: *const c_char, level: c_int);
     pub(crate) fn luaL_loadbufferx(
-        state: *mut State,
+        state: *mut LuaState,
         code: *const c_char,
         len: usize,
         name: *const c_char,
@@ -96,33 +96,33 @@ unsafe extern "C-unwind" {
 
 // SAFETY: as above. No error passes through these.
 unsafe extern "C" {
-    pub(crate) fn lua_atpanic(state: *mut State, function: Function) -> Option<Function>;
-    pub(crate) fn lua_getallocf(state: *mut State, data: *mut *mut c_void) -> Allocate;
-    pub(crate) fn lua_setallocf(state: *mut State, function: Allocate, data: *mut c_void);
-    pub(crate) fn lua_settop(state: *mut State, top: c_int);
-    pub(crate) fn lua_pushvalue(state: *mut State, at: c_int);
-    pub(crate) fn lua_remove(state: *mut State, at: c_int);
-    pub(crate) fn lua_insert(state: *mut State, at: c_int);
-    pub(crate) fn lua_replace(state: *mut State, at: c_int);
-    pub(crate) fn lua_xmove(from: *mut State, to: *mut State, count: c_int);
-    pub(crate) fn lua_type(state: *mut State, at: c_int) -> c_int;
-    pub(crate) fn lua_tonumber(state: *mut State, at: c_int) -> f64;
-    pub(crate) fn lua_isnumber(state: *mut State, at: c_int) -> c_int;
-    pub(crate) fn lua_toboolean(state: *mut State, at: c_int) -> c_int;
-    pub(crate) fn lua_topointer(state: *mut State, at: c_int) -> *const c_void;
-    pub(crate) fn lua_objlen(state: *mut State, at: c_int) -> usize;
-    pub(crate) fn lua_getstack(state: *mut State, level: c_int, of: *mut Activation) -> c_int;
-    pub(crate) fn lua_newuserdata(state: *mut State, bytes: usize) -> *mut c_void;
-    pub(crate) fn lua_pushlightuserdata(state: *mut State, address: *const c_void);
-    pub(crate) fn lua_pushnil(state: *mut State);
-    pub(crate) fn lua_pushnumber(state: *mut State, number: f64);
-    pub(crate) fn lua_pushboolean(state: *mut State, value: c_int);
-    pub(crate) fn lua_rawget(state: *mut State, at: c_int);
-    pub(crate) fn lua_rawgeti(state: *mut State, at: c_int, index: c_int);
-    pub(crate) fn lua_getmetatable(state: *mut State, at: c_int) -> c_int;
-    pub(crate) fn lua_setmetatable(state: *mut State, at: c_int) -> c_int;
-    pub(crate) fn lua_isyieldable(state: *mut State) -> c_int;
-    pub(crate) fn lua_sethook(state: *mut State, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
+    pub(crate) fn lua_atpanic(state: *mut LuaState, function: Function) -> Option<Function>;
+    pub(crate) fn lua_getallocf(state: *mut LuaState, data: *mut *mut c_void) -> Allocate;
+    pub(crate) fn lua_setallocf(state: *mut LuaState, function: Allocate, data: *mut c_void);
+    pub(crate) fn lua_settop(state: *mut LuaState, top: c_int);
+    pub(crate) fn lua_pushvalue(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_remove(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_insert(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_replace(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_xmove(from: *mut LuaState, to: *mut LuaState, count: c_int);
+    pub(crate) fn lua_type(state: *mut LuaState, at: c_int) -> c_int;
+    pub(crate) fn lua_tonumber(state: *mut LuaState, at: c_int) -> f64;
+    pub(crate) fn lua_isnumber(state: *mut LuaState, at: c_int) -> c_int;
+    pub(crate) fn lua_toboolean(state: *mut LuaState, at: c_int) -> c_int;
+    pub(crate) fn lua_topointer(state: *mut LuaState, at: c_int) -> *const c_void;
+    pub(crate) fn lua_objlen(state: *mut LuaState, at: c_int) -> usize;
+    pub(crate) fn lua_getstack(state: *mut LuaState, level: c_int, of: *mut Activation) -> c_int;
+    pub(crate) fn lua_newuserdata(state: *mut LuaState, bytes: usize) -> *mut c_void;
+    pub(crate) fn lua_pushlightuserdata(state: *mut LuaState, address: *const c_void);
+    pub(crate) fn lua_pushnil(state: *mut LuaState);
+    pub(crate) fn lua_pushnumber(state: *mut LuaState, number: f64);
+    pub(crate) fn lua_pushboolean(state: *mut LuaState, value: c_int);
+    pub(crate) fn lua_rawget(state: *mut LuaState, at: c_int);
+    pub(crate) fn lua_rawgeti(state: *mut LuaState, at: c_int, index: c_int);
+    pub(crate) fn lua_getmetatable(state: *mut LuaState, at: c_int) -> c_int;
+    pub(crate) fn lua_setmetatable(state: *mut LuaState, at: c_int) -> c_int;
+    pub(crate) fn lua_isyieldable(state: *mut LuaState) -> c_int;
+    pub(crate) fn lua_sethook(state: *mut LuaState, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
 
     /// LuaJIT's own: what `luaL_newstate` made, and frees only under its own allocator.
     pub(crate) fn lj_alloc_destroy(arena: *mut c_void);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::entered;
-use crate::ffi::{self, Activation, Allocate, State};
+use crate::ffi::{self, Activation, Allocate, LuaState};
 use crate::layout::layout;
 use crate::reference::{Reference, Released};
 use crate::registry::Presence;
@@ -53,7 +53,7 @@ enum Mode {
 pub(crate) struct Host {
     /// LuaJIT's own allocator, which has an arena for each VM.
     inner: (Allocate, *mut c_void),
-    main: *mut State,
+    main: *mut LuaState,
     global: *mut u8,
     memory_max: usize,
     /// What may be used beyond that at the moment, bytes: the collector needs some to begin.
@@ -67,7 +67,7 @@ pub(crate) struct Host {
     context: Cell<Option<(TypeId, *mut ())>>,
     halt: AtomicU8,
     /// The thread that the outermost run has resumed: the one that a slice may end for.
-    resumed: Cell<*mut State>,
+    resumed: Cell<*mut LuaState>,
     /// The run that has just yielded was ended by its slice.
     sliced: Cell<bool>,
     tools: Cell<[c_int; TOOLS]>,
@@ -85,7 +85,7 @@ impl Host {
     ///
     /// # Safety
     /// `main` is the main thread of a VM that nobody else uses, and that `close` alone closes.
-    pub(crate) unsafe fn adopt(main: *mut State, memory_max: usize) -> *mut Self {
+    pub(crate) unsafe fn adopt(main: *mut LuaState, memory_max: usize) -> *mut Self {
         // SAFETY: a live state; the offset is that of its pointer to what the whole VM has.
         let global = unsafe { main.byte_add(layout().state_global as usize).cast::<*mut u8>().read() };
         let mut data = ptr::null_mut();
@@ -124,7 +124,7 @@ impl Host {
     ///
     /// # Safety
     /// `host` came from `adopt` with `main`; neither is used again.
-    pub(crate) unsafe fn close(host: *mut Self, main: *mut State) {
+    pub(crate) unsafe fn close(host: *mut Self, main: *mut LuaState) {
         // SAFETY: by the contract. Finalizers may call our functions, so the allocator stays ours until the
         // end, and the arena behind it, whose allocator LuaJIT made with the VM, is freed here.
         unsafe {
@@ -141,7 +141,7 @@ impl Host {
     /// # Safety
     /// `state` is a live thread of a VM that `adopt` took over and that is open for `'a`.
     #[inline]
-    pub(crate) unsafe fn of<'a>(state: *mut State) -> &'a Self {
+    pub(crate) unsafe fn of<'a>(state: *mut LuaState) -> &'a Self {
         let mut data = ptr::null_mut();
         // SAFETY: `adopt` gave its address as the allocator's data.
         unsafe {
@@ -161,7 +161,7 @@ impl Host {
     }
 
     /// Which thread is about to be resumed; the one before.
-    pub(crate) fn replace_resumed(&self, state: *mut State) -> *mut State {
+    pub(crate) fn replace_resumed(&self, state: *mut LuaState) -> *mut LuaState {
         self.resumed.replace(state)
     }
 
@@ -171,7 +171,7 @@ impl Host {
     }
 
     /// Whether nothing is on its way to end the run; a slice's hook goes, as it has had its effect.
-    fn end_slice(&self, state: *mut State) -> bool {
+    fn end_slice(&self, state: *mut LuaState) -> bool {
         let ended = self.halt.compare_exchange(SLICE, GO_ON, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if ended {
             // SAFETY: in the hook itself, by the thread that runs the VM: LuaJIT lets hooks change hooks.
@@ -275,7 +275,7 @@ impl Host {
     /// # Safety
     /// By the thread that holds the VM, in mode Host; or in a handler of a signal that has interrupted the
     /// interpreter's own code or compiled code on that thread (rules of `interrupt.rs`).
-    pub(crate) unsafe fn halt_for(&self, state: *mut State, why: Halt) {
+    pub(crate) unsafe fn halt_for(&self, state: *mut LuaState, why: Halt) {
         let value = match why {
             Halt::Slice => SLICE,
             Halt::TimeLimit => TIME_LIMIT,
@@ -338,7 +338,7 @@ impl Host {
         self.replies.show_value(key);
     }
 
-    pub(crate) fn main(&self) -> *mut State {
+    pub(crate) fn main(&self) -> *mut LuaState {
         self.main
     }
 
@@ -396,12 +396,12 @@ unsafe extern "C" fn on_allocate(
 }
 
 /// No protected call is there: the system has no memory for us.
-unsafe extern "C-unwind" fn on_panic(_: *mut State) -> c_int {
+unsafe extern "C-unwind" fn on_panic(_: *mut LuaState) -> c_int {
     std::process::abort()
 }
 
 /// Raises what a halt says, with its place, or yields. This frame owns nothing, as errors unwind through it.
-unsafe extern "C-unwind" fn on_instruction(state: *mut State, _: *mut Activation) {
+unsafe extern "C-unwind" fn on_instruction(state: *mut LuaState, _: *mut Activation) {
     // SAFETY: LuaJIT calls this for a VM of ours, in mode Lua.
     let host = unsafe { Host::of(state) };
     let Some(why) = host.halt() else { return };

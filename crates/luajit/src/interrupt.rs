@@ -19,7 +19,7 @@ use std::ptr;
 
 use clearway_os::stack_walk;
 
-use crate::ffi::State;
+use crate::ffi::LuaState;
 use crate::host::{Halt, Host};
 use crate::layout::{interpreter, layout};
 use crate::registry::Run;
@@ -53,7 +53,7 @@ pub unsafe fn end_run(run: &Run, pc: usize, why: Why) -> Interrupted {
     // SAFETY: the run is under way on this thread, so its VM is there; the offsets are those of its fields.
     let (vm_state, state) = unsafe {
         let vm_state = ptr::with_exposed_provenance::<i32>(field(layout().global_vmstate));
-        let state = ptr::with_exposed_provenance::<*mut State>(field(layout().global_cur_state));
+        let state = ptr::with_exposed_provenance::<*mut LuaState>(field(layout().global_cur_state));
         (vm_state.read_volatile(), state.read_volatile())
     };
     let is_compiled = vm_state >= 0 && !stack_walk::text().contains(&pc);

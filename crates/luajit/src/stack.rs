@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use crate::fault::Fault;
-use crate::ffi::{self, State};
+use crate::ffi::{self, LuaState};
 use crate::host::Host;
 use crate::layout::layout;
 use crate::reference::Reference;
@@ -30,10 +30,10 @@ const ROOM_MAX: usize = 1 << 20;
 
 /// See the file's head.
 pub struct Stack<'vm> {
-    state: *mut State,
+    state: *mut LuaState,
     host: &'vm Host,
     /// Nobody else uses the VM, and no other thread does.
-    exclusive: PhantomData<*mut State>,
+    exclusive: PhantomData<*mut LuaState>,
 }
 
 /// What is in a slot.
@@ -185,11 +185,11 @@ impl<T: Push> Push for Option<T> {
 impl<'vm> Stack<'vm> {
     /// # Safety
     /// `state` is a live thread of the VM of `host`, which nobody else uses for `'vm`, in mode Host.
-    pub(crate) unsafe fn new(state: *mut State, host: &'vm Host) -> Self {
+    pub(crate) unsafe fn new(state: *mut LuaState, host: &'vm Host) -> Self {
         Self { state, host, exclusive: PhantomData }
     }
 
-    pub(crate) fn state(&self) -> *mut State {
+    pub(crate) fn state(&self) -> *mut LuaState {
         self.state
     }
 
@@ -694,7 +694,7 @@ impl<'vm> Stack<'vm> {
     }
 
     /// Where a thread of the VM is, as Lua's `debug.traceback` writes it, from this level on.
-    pub(crate) fn traceback_of(&mut self, of: *mut State, level: c_int) -> Vec<u8> {
+    pub(crate) fn traceback_of(&mut self, of: *mut LuaState, level: c_int) -> Vec<u8> {
         self.reserve(8);
         // SAFETY: two live threads of one VM; in mode Host no error is raised.
         unsafe { ffi::luaL_traceback(self.state, of, ptr::null(), level) };
@@ -718,21 +718,21 @@ pub(crate) const TOOLS: usize = 4;
 
 /// (value, name) → field. This and the others run in mode Lua, called by `Stack::protected` with these
 /// arguments; an error unwinds through a frame that owns nothing.
-unsafe extern "C-unwind" fn get_field(state: *mut State) -> c_int {
+unsafe extern "C-unwind" fn get_field(state: *mut LuaState) -> c_int {
     // SAFETY: two values are there.
     unsafe { ffi::lua_gettable(state, 1) };
     1
 }
 
 /// (value, name, field) → nothing.
-unsafe extern "C-unwind" fn set_field(state: *mut State) -> c_int {
+unsafe extern "C-unwind" fn set_field(state: *mut LuaState) -> c_int {
     // SAFETY: three values are there.
     unsafe { ffi::lua_settable(state, 1) };
     0
 }
 
 /// (table, key) → key, value; or nothing.
-unsafe extern "C-unwind" fn next(state: *mut State) -> c_int {
+unsafe extern "C-unwind" fn next(state: *mut LuaState) -> c_int {
     // SAFETY: a table and a value are there.
     if unsafe { ffi::lua_next(state, 1) } == 0 { 0 } else { 2 }
 }

@@ -11,7 +11,7 @@ use clearway_os::clock;
 
 use crate::call::{Context, NoContext};
 use crate::fault::{Fault, FaultKind};
-use crate::ffi::{self, State};
+use crate::ffi::{self, LuaState};
 use crate::host::{Halt, Host};
 use crate::reference::Reference;
 use crate::stack::{Stack, Value};
@@ -29,7 +29,7 @@ pub struct NoVm;
 /// See the file's head.
 pub struct Vm {
     host: *mut Host,
-    main: *mut State,
+    main: *mut LuaState,
     idle: Vec<Coroutine>,
     idle_max: usize,
     /// Of a run, and of a slice of it.
@@ -46,7 +46,7 @@ unsafe impl Send for Vm {}
 /// A thread of Lua. It belongs to one VM, and nothing but that VM can use it.
 #[derive(Debug)]
 pub struct Coroutine {
-    state: *mut State,
+    state: *mut LuaState,
     anchor: Reference,
     phase: Phase,
     /// How long it has run since it began or yielded by itself, as far as slices of it have ended.
@@ -55,11 +55,11 @@ pub struct Coroutine {
 
 impl Coroutine {
     /// One that will run the function on its stack, with the arguments above that.
-    pub(crate) fn ready(state: *mut State, anchor: Reference) -> Self {
+    pub(crate) fn ready(state: *mut LuaState, anchor: Reference) -> Self {
         Self { state, anchor, phase: Phase::Ready, ran_ns: 0 }
     }
 
-    pub(crate) fn state(&self) -> *mut State {
+    pub(crate) fn state(&self) -> *mut LuaState {
         self.state
     }
 
@@ -382,7 +382,7 @@ fn load_into(stack: &mut Stack<'_>, code: &[u8], chunk: &CStr, mode: &CStr) -> R
 }
 
 /// Its frame owns nothing, as an error may unwind through it.
-unsafe extern "C-unwind" fn collect_all(state: *mut State) -> c_int {
+unsafe extern "C-unwind" fn collect_all(state: *mut LuaState) -> c_int {
     // SAFETY: LuaJIT calls this with a thread of its VM, in mode Lua.
     unsafe { ffi::lua_gc(state, ffi::COLLECT, 0) };
     0

@@ -154,7 +154,7 @@ impl LuaStack {
     fn read_from(&mut self, run: &Run, registers: Option<&Registers>) -> Option<()> {
         let in_global = |offset: u32| run.global + offset as usize;
         let vm_state = i32::from_ne_bytes(copy(in_global(layout().global_vmstate))?);
-        let state = State::read(word(in_global(layout().global_cur_state))?)?;
+        let state = ThreadView::read(word(in_global(layout().global_cur_state))?)?;
         self.activity = activity(vm_state);
         let mut inner = Inner { base: state.base, next: None, traced: None };
         if self.activity == Activity::Compiled {
@@ -190,7 +190,7 @@ impl LuaStack {
     }
 
     /// Rule 2.
-    fn walk(&mut self, state: &State, inner: &Inner) -> Option<()> {
+    fn walk(&mut self, state: &ThreadView, inner: &Inner) -> Option<()> {
         let mut window = Window::default();
         let (mut base, mut next, mut is_pseudo) = (inner.base, inner.next, false);
         let mut traced = inner.traced;
@@ -234,7 +234,7 @@ struct Inner {
 }
 
 /// A thread of Lua, as far as it is looked at.
-struct State {
+struct ThreadView {
     address: usize,
     base: usize,
     stack: usize,
@@ -242,7 +242,7 @@ struct State {
     cframe: usize,
 }
 
-impl State {
+impl ThreadView {
     fn read(address: usize) -> Option<Self> {
         const BYTES: usize = 128;
         debug_assert!(layout().state_size as usize <= BYTES, "all of it");

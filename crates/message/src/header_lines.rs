@@ -78,7 +78,7 @@ pub enum Piece<'a> {
 
 /// Where the bytes of a line are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum LinePlace {
     /// With the received ones.
     Received,
     /// There, in the form in which lines are sent.
@@ -93,7 +93,7 @@ struct Line {
     value: Span,
     hash: u32,
     known: Known,
-    place: Place,
+    place: LinePlace,
 }
 
 /// Header lines whose received bytes are kept by an owner that hands them in: the bytes that the spans of
@@ -171,7 +171,7 @@ impl HeaderLines {
             let first = self.lines.get(at)?;
             at += 1;
             let bytes = self.bytes(first, received);
-            if first.place == Place::Received {
+            if first.place == LinePlace::Received {
                 return Some(Piece::Line(first.name.of(bytes), first.value.of(bytes)));
             }
             let mut end = first.value.end() + END.len();
@@ -188,7 +188,7 @@ impl HeaderLines {
 
     #[inline]
     fn bytes<'a>(&'a self, line: &Line, received: &'a [u8]) -> &'a [u8] {
-        if line.place == Place::Added { &self.added } else { received }
+        if line.place == LinePlace::Added { &self.added } else { received }
     }
 
     #[inline]
@@ -208,7 +208,7 @@ impl HeaderLines {
     /// Takes a line as a parser found it in the received bytes.
     #[inline]
     pub fn receive(&mut self, Header { name, value, hash, known }: Header) {
-        self.lines.push(Line { name, value, hash, known, place: Place::Received });
+        self.lines.push(Line { name, value, hash, known, place: LinePlace::Received });
         self.seen |= known.bit();
     }
 
@@ -218,7 +218,7 @@ impl HeaderLines {
         let is_sent_so = received.get(name.end()..value.start()) == Some(SEPARATOR)
             && received.get(value.end()..value.end() + END.len()) == Some(END)
             && !has_line_end(&received[name.start()..value.end()]);
-        let place = if is_sent_so { Place::Passed } else { Place::Received };
+        let place = if is_sent_so { LinePlace::Passed } else { LinePlace::Received };
         self.lines.push(Line { name, value, hash, known, place });
         self.seen |= known.bit();
     }
@@ -298,7 +298,7 @@ impl HeaderLines {
 
     /// Removes what was received.
     fn drop_received(&mut self) {
-        self.lines.retain(|line| line.place == Place::Added);
+        self.lines.retain(|line| line.place == LinePlace::Added);
         self.seen = self.lines.iter().fold(0, |seen, line| seen | line.known.bit());
     }
 
@@ -316,7 +316,7 @@ impl HeaderLines {
         self.added.extend_from_slice(END);
         let hash = name_hash(name_span.of(&self.added));
         let known = Known::find_hashed(name_span.of(&self.added), hash);
-        Line { name: name_span, value: value_span, hash, known, place: Place::Added }
+        Line { name: name_span, value: value_span, hash, known, place: LinePlace::Added }
     }
 }
 
@@ -326,10 +326,10 @@ impl HeaderLines {
     /// every line.
     #[cold]
     fn compact(&mut self) {
-        let is_added = |line: &&Line| line.place == Place::Added;
+        let is_added = |line: &&Line| line.place == LinePlace::Added;
         let live_bytes: usize = self.lines.iter().filter(is_added).map(|line| line.sent().len()).sum();
         let mut live = Vec::with_capacity(self.added.capacity().max(2 * live_bytes));
-        for line in self.lines.iter_mut().filter(|line| line.place == Place::Added) {
+        for line in self.lines.iter_mut().filter(|line| line.place == LinePlace::Added) {
             let (start, name, value) = (live.len(), line.name.len(), line.value.len());
             live.extend_from_slice(line.sent().of(&self.added));
             line.name = Span::new(start, start + name);

@@ -15,4 +15,4 @@ pub use counter::{Counter, count_alone};
 pub use family::{Family, Kind, Label, Labels, Next, Put, Value};
 pub use histogram::{BUCKETS, Durations, Histogram, bound_us};
 pub use per_loop::{LOOPS_MAX, PerLoop};
-pub use source::{Metric, Source};
+pub use source::{Metric, MetricSource};

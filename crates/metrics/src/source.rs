@@ -25,7 +25,7 @@ impl Metric {
 }
 
 /// Knows all metrics and their values. Asked on loops: must not wait for anything.
-pub trait Source: Send + Sync {
+pub trait MetricSource: Send + Sync {
     /// The metrics in the order in which they are shown.
     fn families(&self) -> &[&'static Family];
 

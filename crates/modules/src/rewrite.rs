@@ -168,25 +168,25 @@ static PHASES: &[PhaseHandler] = &[
     PhaseHandler {
         phase: Phase::ServerRewrite,
         cost: Cost::Cheap,
-        enabled: |enabling| has_code(enabling, Place::Server, Runs::Nothing),
+        enabled: |enabling| has_code(enabling, RewritePhase::Server, Runs::Nothing),
         handler,
     },
     PhaseHandler {
         phase: Phase::ServerRewrite,
         cost: Cost::MayBlock,
-        enabled: |enabling| has_code(enabling, Place::Server, Runs::Scripts),
+        enabled: |enabling| has_code(enabling, RewritePhase::Server, Runs::Scripts),
         handler,
     },
     PhaseHandler {
         phase: Phase::Rewrite,
         cost: Cost::Cheap,
-        enabled: |enabling| has_code(enabling, Place::Location, Runs::Nothing),
+        enabled: |enabling| has_code(enabling, RewritePhase::Location, Runs::Nothing),
         handler,
     },
     PhaseHandler {
         phase: Phase::Rewrite,
         cost: Cost::MayBlock,
-        enabled: |enabling| has_code(enabling, Place::Location, Runs::Scripts),
+        enabled: |enabling| has_code(enabling, RewritePhase::Location, Runs::Scripts),
         handler,
     },
 ];
@@ -197,7 +197,7 @@ settings! {
     struct RewriteConf {
         /// Not inherited: what a server does it does before a location is looked for.
         code: Own<Code>,
-        place: Own<Place> = Place::Location,
+        place: Own<RewritePhase> = RewritePhase::Location,
         log: Setting<bool> = false,
         warn: Setting<bool> = true,
     }
@@ -212,12 +212,12 @@ enum Runs {
 
 /// Which phase the instructions belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum RewritePhase {
     Server,
     Location,
 }
 
-fn has_code(enabling: &Enabling<'_>, place: Place, runs: Runs) -> bool {
+fn has_code(enabling: &Enabling<'_>, place: RewritePhase, runs: Runs) -> bool {
     let conf = enabling.confs.of(&REWRITE_CONF);
     let is_of_kind = conf.code.has_scripts() == (runs == Runs::Scripts);
     *conf.place == place && !conf.code.is_empty() && is_of_kind
@@ -249,7 +249,7 @@ fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut RewriteConf {
     let is_server = scope.context.meets(context::SERVER);
     let conf = scope.conf.location(&REWRITE_CONF);
     if is_server {
-        *conf.place = Place::Server;
+        *conf.place = RewritePhase::Server;
     }
     conf
 }

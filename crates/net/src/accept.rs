@@ -61,7 +61,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, PeerAddr)> {
 }
 
 /// A listening socket on a loop, and the clock of that loop.
-pub trait Source {
+pub trait ConnectionSource {
     /// See [`accept`](accept()).
     ///
     /// # Errors
@@ -196,7 +196,7 @@ enum Next {
     Rest,
 }
 
-impl<S: Source> Acceptor<S> {
+impl<S: ConnectionSource> Acceptor<S> {
     /// Gives every connection to `serve`, which must not block, until it is stopped; then the socket
     /// is let go of. As in nginx it counts as one of the `worker_connections`.
     pub async fn run(mut self, mut serve: impl FnMut(Accepted)) {
@@ -388,7 +388,7 @@ mod tests {
         refused: AtomicBool,
     }
 
-    impl Source for &Script {
+    impl ConnectionSource for &Script {
         fn pause(&self) {
             self.paused.store(true, Ordering::Relaxed);
         }

@@ -115,7 +115,7 @@ impl Connector {
     ) -> Connecting {
         let policy = self.policy(home);
         let wait = |wants| {
-            Connecting(State::Waiting(Box::new(Waiting {
+            Connecting(ConnectState::Waiting(Box::new(Waiting {
                 home,
                 wants,
                 remote: remote.clone(),
@@ -129,7 +129,7 @@ impl Connector {
             Err(fault) if fault.is_of_descriptors() && reclaim(home) > 0 => {
                 return wait(Wants::Descriptor(options.clone()));
             }
-            Err(fault) => return Connecting(State::Failed(fault)),
+            Err(fault) => return Connecting(ConnectState::Failed(fault)),
         };
         let (free, limit) = policy.room();
         let mut reclaimed = 0;
@@ -140,8 +140,8 @@ impl Connector {
             }
         }
         match policy.take_slot() {
-            Some(slot) => Connecting(State::begin(home, fd, remote, slot)),
-            None if reclaimed == 0 => Connecting(State::Failed(ConnectFault::Connections { limit })),
+            Some(slot) => Connecting(ConnectState::begin(home, fd, remote, slot)),
+            None if reclaimed == 0 => Connecting(ConnectState::Failed(ConnectFault::Connections { limit })),
             None => wait(Wants::Place(fd)),
         }
     }
@@ -186,9 +186,9 @@ fn open(remote: &Remote, options: &ConnectOptions, log: &dyn Sink) -> Result<Own
 
 /// A connection that is being made: a future. Dropping it gives the connection up.
 #[must_use = "a future that nobody polls connects, but never says so"]
-pub struct Connecting(State);
+pub struct Connecting(ConnectState);
 
-enum State {
+enum ConnectState {
     Waiting(Box<Waiting>),
     UnderWay(clearway_runtime::Connecting, Option<ConnectionSlot>),
     Failed(ConnectFault),
@@ -214,7 +214,7 @@ enum Wants {
     Nothing,
 }
 
-impl State {
+impl ConnectState {
     fn begin(home: LoopRef, fd: OwnedFd, remote: &Remote, slot: ConnectionSlot) -> Self {
         match Socket::connect(home, fd, remote) {
             Ok(connecting) => Self::UnderWay(connecting, Some(slot)),
@@ -224,23 +224,23 @@ impl State {
 }
 
 impl Waiting {
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<State> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<ConnectState> {
         loop {
             let now_ms = self.home.now_ms();
             let fault = match self.try_begin() {
                 Ok(state) => return Poll::Ready(state),
-                Err(fault) if now_ms >= self.deadline_ms => return Poll::Ready(State::Failed(fault)),
+                Err(fault) if now_ms >= self.deadline_ms => return Poll::Ready(ConnectState::Failed(fault)),
                 Err(fault) => fault,
             };
             if !fault.is_of_descriptors() && !matches!(fault, ConnectFault::Connections { .. }) {
-                return Poll::Ready(State::Failed(fault));
+                return Poll::Ready(ConnectState::Failed(fault));
             }
             self.timer.arm(now_ms + LOOK_EVERY_MS);
             ready!(self.timer.poll_expired(cx));
         }
     }
 
-    fn try_begin(&mut self) -> Result<State, ConnectFault> {
+    fn try_begin(&mut self) -> Result<ConnectState, ConnectFault> {
         let fd = match std::mem::replace(&mut self.wants, Wants::Nothing) {
             Wants::Place(fd) => fd,
             Wants::Descriptor(options) => match open(&self.remote, &options, &Discard) {
@@ -253,7 +253,7 @@ impl Waiting {
             Wants::Nothing => unreachable!("polled until it is ready"),
         };
         match self.policy.take_slot() {
-            Some(slot) => Ok(State::begin(self.home, fd, &self.remote, slot)),
+            Some(slot) => Ok(ConnectState::begin(self.home, fd, &self.remote, slot)),
             None => {
                 self.wants = Wants::Place(fd);
                 Err(ConnectFault::Connections { limit: self.policy.room().1 })
@@ -267,18 +267,18 @@ impl Future for Connecting {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.0;
-        if let State::Waiting(waiting) = state {
+        if let ConnectState::Waiting(waiting) = state {
             *state = ready!(waiting.poll_room(cx));
         }
-        if let State::UnderWay(connecting, slot) = state {
+        if let ConnectState::UnderWay(connecting, slot) = state {
             let made = ready!(Pin::new(connecting).poll(cx));
             let slot = slot.take().expect("polled until it is ready");
-            *state = State::Over;
+            *state = ConnectState::Over;
             let made = made.map(|socket| Outbound { socket, slot });
             return Poll::Ready(made.map_err(ConnectFault::Failed));
         }
-        match std::mem::replace(state, State::Over) {
-            State::Failed(fault) => Poll::Ready(Err(fault)),
+        match std::mem::replace(state, ConnectState::Over) {
+            ConnectState::Failed(fault) => Poll::Ready(Err(fault)),
             _ => unreachable!("polled until it is ready"),
         }
     }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use clearway_runtime::{Listener, Timer};
 
 use crate::PeerAddr;
-use crate::accept::{RECLAIM_MAX, RECLAIM_SHARE, Source};
+use crate::accept::{ConnectionSource, RECLAIM_MAX, RECLAIM_SHARE};
 
 /// How many sockets of other loops a loop watches at most. Each connection that comes while its own loop is
 /// busy has the kernel look at so many.
@@ -73,7 +73,7 @@ impl LoopSource {
     }
 }
 
-impl Source for LoopSource {
+impl ConnectionSource for LoopSource {
     fn accept(&self) -> io::Result<(OwnedFd, PeerAddr)> {
         let mut ready = self.ready.load(Ordering::Relaxed);
         loop {

@@ -29,7 +29,7 @@ const SWEEP_MS: u64 = 100;
 
 /// A file system, as pools tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FileSystemPlace {
     pub(crate) key: u64,
     pub(crate) kind: PlaceKind,
 }
@@ -44,11 +44,11 @@ pub(crate) enum PlaceKind {
 }
 
 /// Finding out on what a path lies is work that may wait too.
-pub(crate) const ASKING: Place = Place { key: 0, kind: PlaceKind::Strange };
+pub(crate) const ASKING: FileSystemPlace = FileSystemPlace { key: 0, kind: PlaceKind::Strange };
 
 /// What is known of all places of a pool.
 pub(crate) struct Places {
-    state: Mutex<State>,
+    state: Mutex<PlacesState>,
     /// Jobs that were released and not taken.
     released: AtomicUsize,
     /// Threads that rule 4 allows beyond those of the pool.
@@ -68,7 +68,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Default)]
-struct State {
+struct PlacesState {
     /// Those where somebody is at work.
     entered: Vec<Entered>,
     released: VecDeque<Arc<dyn Run>>,
@@ -105,7 +105,7 @@ pub(crate) struct Visit {
 impl Places {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(PlacesState::default()),
             released: AtomicUsize::new(0),
             beside: AtomicU32::new(0),
             held_total: AtomicU64::new(0),
@@ -115,7 +115,13 @@ impl Places {
 
     /// Rules 1 and 2.
     /// `done` is called for each job that is dropped.
-    pub(crate) fn enter(&self, place: Place, job: &Arc<dyn Run>, now_ms: u64, done: &dyn Fn()) -> Admission {
+    pub(crate) fn enter(
+        &self,
+        place: FileSystemPlace,
+        job: &Arc<dyn Run>,
+        now_ms: u64,
+        done: &dyn Fn(),
+    ) -> Admission {
         let quarter = self.limits.threads / 4;
         let share = quarter.max(1);
         let mut state = self.state();
@@ -145,7 +151,7 @@ impl Places {
     /// Rule 3; how many jobs were released. `done` is called for each job that is dropped.
     pub(crate) fn leave(&self, visit: &Visit, now_ms: u64, done: &dyn Fn()) -> usize {
         let mut state = self.state();
-        let State { entered, released } = &mut *state;
+        let PlacesState { entered, released } = &mut *state;
         let at = entered.iter().position(|entered| entered.key == visit.key).expect("it was entered");
         let place = &mut entered[at];
         place.running -= 1;
@@ -187,12 +193,12 @@ impl Places {
         self.held_total.load(Ordering::Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PlacesState> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PlacesState {
     fn find_or_add(&mut self, key: u64) -> usize {
         self.entered.iter().position(|entered| entered.key == key).unwrap_or_else(|| {
             self.entered.push(Entered { key, ..Entered::default() });
@@ -228,8 +234,8 @@ mod tests {
     use super::*;
     use crate::task::{self, Task};
 
-    const HERE: Place = Place { key: 1, kind: PlaceKind::Local };
-    const THERE: Place = Place { key: 2, kind: PlaceKind::Strange };
+    const HERE: FileSystemPlace = FileSystemPlace { key: 1, kind: PlaceKind::Local };
+    const THERE: FileSystemPlace = FileSystemPlace { key: 2, kind: PlaceKind::Strange };
 
     fn job() -> (Arc<dyn Run>, Task<()>) {
         task::new(|_| ())
@@ -239,7 +245,7 @@ mod tests {
         Places::new(Limits { threads, held_max })
     }
 
-    fn enter(places: &Places, place: Place, now_ms: u64) -> Option<Visit> {
+    fn enter(places: &Places, place: FileSystemPlace, now_ms: u64) -> Option<Visit> {
         let (run, task) = job();
         task.detach();
         match places.enter(place, &run, now_ms, &|| ()) {

@@ -28,7 +28,7 @@ use crate::bell::{Bell, Slept};
 use crate::files::{At, find_place_of};
 use crate::kept_memory::KeptMemory;
 use crate::lanes::Lanes;
-use crate::places::{ASKING, Admission, Limits, Place, Places, Visit};
+use crate::places::{ASKING, Admission, FileSystemPlace, Limits, Places, Visit};
 use crate::sync::{AtomicBool, AtomicUsize, Futex, Ordering, fence};
 use crate::task::{self, Error, Ran, Run, Task};
 
@@ -554,7 +554,7 @@ impl Shared {
     }
 
     /// `None` where the job was held back, or refused.
-    fn enter(&self, place: Place, job: &Arc<dyn Run>, grow: &dyn Fn()) -> Option<Visit> {
+    fn enter(&self, place: FileSystemPlace, job: &Arc<dyn Run>, grow: &dyn Fn()) -> Option<Visit> {
         match self.places.enter(place, job, clock::monotonic_ms(), &|| self.end_one()) {
             Admission::Entered(visit) => {
                 self.grow_unless_idle(grow);

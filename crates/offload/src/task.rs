@@ -60,10 +60,10 @@ impl std::error::Error for Error {}
 
 /// Waits for a job. Dropping it cancels the job if it has not started.
 #[must_use = "dropping a task cancels its job"]
-pub struct Task<T>(State<T>);
+pub struct Task<T>(TaskState<T>);
 
-enum State<T> {
-    Submitted(Arc<dyn Outcome<T>>),
+enum TaskState<T> {
+    Submitted(Arc<dyn JobOutcome<T>>),
     Ready(T),
     Refused(Error),
     Finished,
@@ -72,10 +72,10 @@ enum State<T> {
 impl<T> fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            State::Submitted(_) => "Task(submitted)",
-            State::Ready(_) => "Task(ready)",
-            State::Refused(_) => "Task(refused)",
-            State::Finished => "Task(finished)",
+            TaskState::Submitted(_) => "Task(submitted)",
+            TaskState::Ready(_) => "Task(ready)",
+            TaskState::Refused(_) => "Task(refused)",
+            TaskState::Finished => "Task(finished)",
         })
     }
 }
@@ -83,25 +83,25 @@ impl<T> fmt::Debug for Task<T> {
 impl<T> Task<T> {
     /// A task whose result is known without a job.
     pub fn ready(value: T) -> Self {
-        Self(State::Ready(value))
+        Self(TaskState::Ready(value))
     }
 
     /// A task that failed before it began.
     pub(crate) fn refused(error: Error) -> Self {
-        Self(State::Refused(error))
+        Self(TaskState::Refused(error))
     }
 
     /// Lets the job run though nobody waits for it.
     pub fn detach(mut self) {
-        self.0 = State::Finished;
+        self.0 = TaskState::Finished;
     }
 
     /// Whether a thread has begun it, or it was refused.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         match &self.0 {
-            State::Submitted(job) => job.has_begun(),
-            State::Ready(_) | State::Refused(_) | State::Finished => true,
+            TaskState::Submitted(job) => job.has_begun(),
+            TaskState::Ready(_) | TaskState::Refused(_) | TaskState::Finished => true,
         }
     }
 
@@ -109,14 +109,14 @@ impl<T> Task<T> {
     #[must_use]
     pub fn refusal(&self) -> Option<Error> {
         match &self.0 {
-            State::Refused(error) => Some(*error),
-            State::Submitted(_) | State::Ready(_) | State::Finished => None,
+            TaskState::Refused(error) => Some(*error),
+            TaskState::Submitted(_) | TaskState::Ready(_) | TaskState::Finished => None,
         }
     }
 
     /// Cancels the job if nothing has started it; `false` if it runs or has run.
     pub(crate) fn cancel(&self) -> bool {
-        matches!(&self.0, State::Submitted(job) if job.cancel())
+        matches!(&self.0, TaskState::Submitted(job) if job.cancel())
     }
 }
 
@@ -144,7 +144,7 @@ where
         result: Turn::new(None),
         waker: Turn::new(None),
     });
-    (Arc::clone(&job) as Arc<dyn Run>, Task(State::Submitted(job)))
+    (Arc::clone(&job) as Arc<dyn Run>, Task(TaskState::Submitted(job)))
 }
 
 impl<T> Unpin for Task<T> {}
@@ -153,15 +153,15 @@ impl<T> Future for Task<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Submitted(job) = &self.0 {
+        if let TaskState::Submitted(job) = &self.0 {
             let result = std::task::ready!(job.poll(cx.waker()));
-            self.0 = State::Finished;
+            self.0 = TaskState::Finished;
             return Poll::Ready(result);
         }
-        Poll::Ready(match std::mem::replace(&mut self.0, State::Finished) {
-            State::Ready(value) => Ok(value),
-            State::Refused(error) => Err(error),
-            State::Submitted(_) | State::Finished => {
+        Poll::Ready(match std::mem::replace(&mut self.0, TaskState::Finished) {
+            TaskState::Ready(value) => Ok(value),
+            TaskState::Refused(error) => Err(error),
+            TaskState::Submitted(_) | TaskState::Finished => {
                 unreachable!("a task is not polled after it has completed")
             }
         })
@@ -204,7 +204,7 @@ pub(crate) enum Ran {
 }
 
 /// The side of the future.
-trait Outcome<T>: Send + Sync {
+trait JobOutcome<T>: Send + Sync {
     fn poll(&self, waker: &Waker) -> Poll<Result<T, Error>>;
     fn cancel(&self) -> bool;
     fn has_begun(&self) -> bool;
@@ -286,7 +286,7 @@ where
     }
 }
 
-impl<F, T> Outcome<T> for Job<F, T>
+impl<F, T> JobOutcome<T> for Job<F, T>
 where
     F: FnOnce(&Blocking) -> T + Send,
     T: Send,

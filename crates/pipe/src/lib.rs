@@ -29,7 +29,7 @@ pub const WINDOW_BYTES: usize = 64 * 1024;
 /// How far the filler of a pipe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum FillerState {
     /// More may come.
     Open,
     /// The filler has pushed all that there is.
@@ -75,7 +75,7 @@ impl Default for Pipe {
         Self {
             pieces: Pieces::default(),
             bytes: AtomicUsize::new(0),
-            state: AtomicU8::new(State::Open as u8),
+            state: AtomicU8::new(FillerState::Open as u8),
             filler: Waiting::default(),
             taker: Waiting::default(),
         }
@@ -115,17 +115,17 @@ impl Pipe {
     }
 
     /// Nothing follows: what was said first holds, but for what breaks. Any task may say so.
-    pub fn end(&self, how: State) {
+    pub fn end(&self, how: FillerState) {
         self.state.fetch_max(how as u8, Ordering::AcqRel);
         self.taker.wake();
     }
 
     /// How far the filler is, or whether the pipe is broken.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> FillerState {
         match self.state.load(Ordering::Acquire) {
-            0 => State::Open,
-            1 => State::Ended,
-            _ => State::Broken,
+            0 => FillerState::Open,
+            1 => FillerState::Ended,
+            _ => FillerState::Broken,
         }
     }
 }
@@ -151,7 +151,7 @@ impl Pipe {
     }
 
     /// What `look` finds when it is given the state as it was before; looks again once a waker is there.
-    pub fn poll<T>(&self, cx: &mut Context<'_>, look: impl Fn(State) -> Option<T>) -> Poll<T> {
+    pub fn poll<T>(&self, cx: &mut Context<'_>, look: impl Fn(FillerState) -> Option<T>) -> Poll<T> {
         let look = || look(self.state());
         if let Some(found) = look() {
             return Poll::Ready(found);
@@ -210,17 +210,17 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let take = |state| match pipe.pop() {
             Some(piece) => Some((piece.len(), state)),
-            None if state == State::Open => None,
+            None if state == FillerState::Open => None,
             None => Some((0, state)),
         };
         assert!(pipe.poll(&mut cx, take).is_pending());
         pipe.push(Bytes::from_static(b"abc")).unwrap();
-        pipe.end(State::Ended);
-        assert_eq!(pipe.poll(&mut cx, take), Poll::Ready((3, State::Ended)));
-        assert_eq!(pipe.poll(&mut cx, take), Poll::Ready((0, State::Ended)));
-        pipe.end(State::Broken);
-        pipe.end(State::Ended);
-        assert_eq!(pipe.state(), State::Broken);
+        pipe.end(FillerState::Ended);
+        assert_eq!(pipe.poll(&mut cx, take), Poll::Ready((3, FillerState::Ended)));
+        assert_eq!(pipe.poll(&mut cx, take), Poll::Ready((0, FillerState::Ended)));
+        pipe.end(FillerState::Broken);
+        pipe.end(FillerState::Ended);
+        assert_eq!(pipe.state(), FillerState::Broken);
     }
 
     #[test]
@@ -274,10 +274,10 @@ mod models {
     static WINDOW: [u8; WINDOW_BYTES] = [0; WINDOW_BYTES];
 
     /// What comes next, and how it ended.
-    fn take(pipe: &Pipe, cx: &mut Context<'_>) -> Poll<Result<usize, State>> {
+    fn take(pipe: &Pipe, cx: &mut Context<'_>) -> Poll<Result<usize, FillerState>> {
         pipe.poll(cx, |state| match (pipe.pop(), state) {
             (Some(piece), _) => Some(Ok(piece.len())),
-            (None, State::Open) => None,
+            (None, FillerState::Open) => None,
             (None, end) => Some(Err(end)),
         })
     }
@@ -292,7 +292,7 @@ mod models {
                 thread::spawn(move || {
                     pipe.push(Bytes::from_static(b"ab")).expect("there is room");
                     pipe.push(Bytes::from_static(b"c")).expect("there is room");
-                    pipe.end(State::Ended);
+                    pipe.end(FillerState::Ended);
                 })
             };
             let mut taken = Vec::new();
@@ -304,7 +304,7 @@ mod models {
                     }
                 }
             }));
-            assert_eq!((taken, end), (vec![2, 1], State::Ended));
+            assert_eq!((taken, end), (vec![2, 1], FillerState::Ended));
             filler.join().expect("it ends");
         });
     }
@@ -328,7 +328,7 @@ mod models {
                             })
                         }));
                     }
-                    pipe.end(State::Ended);
+                    pipe.end(FillerState::Ended);
                 })
             };
             let mut taken = Vec::new();
@@ -369,14 +369,14 @@ mod models {
     fn what_breaks_is_seen_by_a_taker_that_waits() {
         loom::model(|| {
             let pipe = Arc::new(Pipe::default());
-            let others = [State::Ended, State::Broken].map(|how| {
+            let others = [FillerState::Ended, FillerState::Broken].map(|how| {
                 let pipe = Arc::clone(&pipe);
                 thread::spawn(move || pipe.end(how))
             });
             let end = block_on(poll_fn(|cx| take(&pipe, cx)));
-            assert!(matches!(end, Err(State::Ended | State::Broken)));
+            assert!(matches!(end, Err(FillerState::Ended | FillerState::Broken)));
             others.into_iter().for_each(|other| other.join().expect("it ends"));
-            assert_eq!(pipe.state(), State::Broken);
+            assert_eq!(pipe.state(), FillerState::Broken);
         });
     }
 }

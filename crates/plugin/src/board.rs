@@ -47,7 +47,7 @@ const STATE_BITS: u32 = 8;
 /// See rule 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum State {
+enum CallState {
     Posted = 1,
     Taken = 2,
     Answering = 3,
@@ -75,7 +75,7 @@ impl CallId {
         (self.0 as u32).checked_sub(1)
     }
 
-    fn word(self, state: State) -> u64 {
+    fn word(self, state: CallState) -> u64 {
         self.0 >> 32 << STATE_BITS | state as u64
     }
 }
@@ -177,7 +177,7 @@ impl Board {
         }
         write(words, message);
         length.store(message.len() as u64, Relaxed);
-        state.store(id.word(State::Posted), Release);
+        state.store(id.word(CallState::Posted), Release);
         let is_posted = POSTED.push(self, slot);
         if is_posted {
             self.ring(&POSTED, 1);
@@ -188,7 +188,7 @@ impl Board {
     /// The answer to a call. `None`: there is none, or what there is cannot be one.
     pub(crate) fn answer_to(&self, id: CallId) -> Option<Vec<u8>> {
         let (state, length, words) = self.slot(id.slot()?)?;
-        if state.load(Acquire) != id.word(State::Answered) {
+        if state.load(Acquire) != id.word(CallState::Answered) {
             return None;
         }
         let count = usize::try_from(length.load(Relaxed)).ok().filter(|&n| n <= self.slot_bytes as usize)?;
@@ -204,8 +204,8 @@ impl Board {
                 let Some((state, length, _)) = self.slot(slot) else { continue };
                 let seen = state.load(Acquire);
                 let id = CallId::new(slot, (seen >> STATE_BITS) as u32);
-                let taken = id.word(State::Taken);
-                if seen == id.word(State::Posted)
+                let taken = id.word(CallState::Taken);
+                if seen == id.word(CallState::Posted)
                     && state.compare_exchange(seen, taken, AcqRel, Relaxed).is_ok()
                 {
                     return Some(Found::Call(id, u32::try_from(length.load(Relaxed)).unwrap_or(0)));
@@ -219,7 +219,7 @@ impl Board {
     /// The plugin reads the question of a call that it has taken, from a byte on. How much there was, bytes.
     pub(crate) fn read(&self, id: CallId, from: u32, to: &mut [u8]) -> usize {
         let Some((state, length, words)) = id.slot().and_then(|slot| self.slot(slot)) else { return 0 };
-        if state.load(Acquire) != id.word(State::Taken) {
+        if state.load(Acquire) != id.word(CallState::Taken) {
             return 0;
         }
         let end = length.load(Relaxed).min(self.slot_bytes.into()) as usize;
@@ -238,13 +238,13 @@ impl Board {
         if bytes.len() > self.slot_bytes as usize {
             return Err(Refused::TooLarge);
         }
-        let (from, to) = (id.word(State::Taken), id.word(State::Answering));
+        let (from, to) = (id.word(CallState::Taken), id.word(CallState::Answering));
         if state.compare_exchange(from, to, AcqRel, Relaxed).is_err() {
             return Err(Refused::Unknown);
         }
         write(words, bytes);
         length.store(bytes.len() as u64, Relaxed);
-        state.store(id.word(State::Answered), Release);
+        state.store(id.word(CallState::Answered), Release);
         Ok(slot)
     }
 
@@ -502,7 +502,7 @@ mod tests {
         let id = CallId::new(1, 1);
         let (state, length, _) = board.slot(1).unwrap();
         length.store(u64::MAX, Relaxed);
-        state.store(id.word(State::Answered), Release);
+        state.store(id.word(CallState::Answered), Release);
         assert_eq!(board.answer_to(id), None, "longer than there is");
     }
 }

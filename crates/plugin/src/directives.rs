@@ -15,7 +15,7 @@ use clearway_http::{
 
 use crate::calls;
 use crate::metrics;
-use crate::plugin::{Place, Plugin, Wanted};
+use crate::plugin::{Plugin, PluginPlace, Wanted};
 
 /// Calls under way at a time, unless `calls` says something else; and the most of them.
 const CALLS_DEFAULT: u32 = 1024;
@@ -228,7 +228,7 @@ fn read_plugin(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
         name: c_text(0, &directive.args[0])?,
         library: CString::default(),
         config: CString::default(),
-        place: Place::Here,
+        place: PluginPlace::Here,
         calls: CALLS_DEFAULT,
         message_bytes: MESSAGE_DEFAULT_BYTES,
     };
@@ -253,7 +253,7 @@ fn read_plugin(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
                 let bytes = units::parse_size(text).filter(|bytes| MESSAGE_BYTES.contains(bytes));
                 wanted.message_bytes = u32::try_from(bytes.ok_or_else(failed)?).map_err(|_| failed())?;
             }
-            (b"process", None) => wanted.place = Place::Beside,
+            (b"process", None) => wanted.place = PluginPlace::Beside,
             _ => return Err(failed()),
         }
     }

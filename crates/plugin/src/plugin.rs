@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Where a plugin runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PluginPlace {
     /// In this process.
     Here,
     /// In a process of its own (`process`).
@@ -47,7 +47,7 @@ pub(crate) struct Wanted {
     pub(crate) name: CString,
     pub(crate) library: CString,
     pub(crate) config: CString,
-    pub(crate) place: Place,
+    pub(crate) place: PluginPlace,
     /// Calls under way at a time, a power of two.
     pub(crate) calls: u32,
     /// The longest message, bytes.
@@ -142,8 +142,8 @@ impl Plugin {
     #[cold]
     fn start_threads(&self) {
         let started = match self.shared.wanted.place {
-            Place::Here => vec![self.start("plugin", Shared::load)],
-            Place::Beside => vec![
+            PluginPlace::Here => vec![self.start("plugin", Shared::load)],
+            PluginPlace::Beside => vec![
                 self.start("plugin process", Shared::supervise),
                 self.start("plugin answers", Shared::deliver),
             ],

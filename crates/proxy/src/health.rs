@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use clearway_base::log::Level;
 use clearway_http::Generation;
 use clearway_runtime::{LoopRef, Tag, Timer};
-use clearway_upstream::{Checked, Peer, State};
+use clearway_upstream::{Checked, Peer, ServerState};
 
 use crate::engine::{Kept, Question, probe};
 use crate::settings::health::{Check, First, HEALTH, Rhythm};
@@ -70,7 +70,7 @@ impl Checking {
         debug_assert!(self.watched.len() <= peers.len(), "a server is watched once");
         for peer in peers {
             let is_known = self.watched.iter().any(|known| known.is_same(&peer));
-            if is_known || peer.config().state == State::Down {
+            if is_known || peer.config().state == ServerState::Down {
                 continue;
             }
             self.next_loop += 1;
@@ -128,7 +128,7 @@ impl Watch {
             // What is said of it may have changed.
             let Some(peer) = peers.into_iter().find(|peer| peer.is_same(&self.peer)) else { return };
             self.peer = peer;
-            if self.peer.config().state != State::Down {
+            if self.peer.config().state != ServerState::Down {
                 let Some(generation) = self.generation.upgrade() else { return };
                 let (check, peer, kept) = (&*self.check, &self.peer, &mut self.kept);
                 let question = Question { check, peer, home: self.home, kept };

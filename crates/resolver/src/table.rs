@@ -58,7 +58,7 @@ pub(crate) enum Deed {
 /// See the file's head.
 pub(crate) struct Table {
     rules: Rules,
-    names: HashMap<Arc<Question>, State>,
+    names: HashMap<Arc<Question>, EntryState>,
     next_server: usize,
     /// When what is asked for is to be asked for again; entries may be out of date. In the order of time.
     resend: VecDeque<(u64, Arc<Question>)>,
@@ -69,7 +69,7 @@ pub(crate) struct Table {
     pub(crate) deeds: Vec<Deed>,
 }
 
-enum State {
+enum EntryState {
     Asked(Asked),
     Known {
         fact: Fact,
@@ -142,8 +142,8 @@ impl Table {
         let now_s = now_ms / 1000;
         loop {
             match self.names.get_mut(&question) {
-                Some(State::Asked(asked)) => return asked.waiting.append(&mut followers),
-                Some(State::Known { fact, .. }) if fact.valid_until_s() >= now_s => {
+                Some(EntryState::Asked(asked)) => return asked.waiting.append(&mut followers),
+                Some(EntryState::Known { fact, .. }) if fact.valid_until_s() >= now_s => {
                     fact.touch(now_s);
                     let Fact::Alias { name, valid_until_s, .. } = fact else {
                         return followers.iter().for_each(|follower| finish(&self.known, follower, fact));
@@ -188,7 +188,7 @@ impl Table {
         };
         asked.send(&mut self.deeds);
         self.resend.push_back((asked.resend_ms, Arc::clone(&question)));
-        self.names.insert(question, State::Asked(asked));
+        self.names.insert(question, EntryState::Asked(asked));
     }
 
     /// Whether another name may be asked for: the one that was not used for longest may have to go.
@@ -205,8 +205,8 @@ impl Table {
     /// What is known, if that number is not out of date.
     fn find_swept(&self, number: u64, question: &Question) -> Option<&Fact> {
         match self.names.get(question)? {
-            State::Known { fact, number: of } if *of == number => Some(fact),
-            State::Known { .. } | State::Asked(_) => None,
+            EntryState::Known { fact, number: of } if *of == number => Some(fact),
+            EntryState::Known { .. } | EntryState::Asked(_) => None,
         }
     }
 
@@ -226,7 +226,7 @@ impl Table {
             Ask::Service => Question::Service(response.name.clone()),
         };
         let shown = String::from_utf8_lossy(&response.name);
-        let Some(State::Asked(asked)) = self.names.get_mut(&question) else {
+        let Some(EntryState::Asked(asked)) = self.names.get_mut(&question) else {
             return self.odd(format!("unexpected DNS response for {shown}"));
         };
         let half = asked.halves.iter_mut().find(|half| half.ask == response.ask && half.answer.is_none());
@@ -272,14 +272,16 @@ impl Table {
 
     /// Rule 3: ends what has all its answers.
     fn settle(&mut self, question: &Question, now_ms: u64) {
-        let is_whole = |state: &State| match state {
-            State::Asked(asked) => asked.halves.iter().all(|half| half.answer.is_some()),
-            State::Known { .. } => false,
+        let is_whole = |state: &EntryState| match state {
+            EntryState::Asked(asked) => asked.halves.iter().all(|half| half.answer.is_some()),
+            EntryState::Known { .. } => false,
         };
         if !self.names.get(question).is_some_and(is_whole) {
             return;
         }
-        let Some((question, State::Asked(mut asked))) = self.names.remove_entry(question) else { return };
+        let Some((question, EntryState::Asked(mut asked))) = self.names.remove_entry(question) else {
+            return;
+        };
         let waiting = std::mem::take(&mut asked.waiting);
         let now_s = now_ms / 1000;
         let valid_until_s = now_s + self.rules.valid_s.unwrap_or(asked.ttl_s.into());
@@ -303,7 +305,7 @@ impl Table {
         }
         self.last_number += 1;
         let number = self.last_number;
-        self.names.insert(Arc::clone(&question), State::Known { fact, number });
+        self.names.insert(Arc::clone(&question), EntryState::Known { fact, number });
         self.sweep.push_back((number, Arc::clone(&question)));
         if let Some(alias) = alias {
             let still = waiting
@@ -316,7 +318,7 @@ impl Table {
     /// What was to be sent to a server cannot be: it goes to the next one, once round.
     pub(crate) fn server_failed(&mut self, server: usize) {
         for (at_ms, question) in &self.resend {
-            if let Some(State::Asked(asked)) = self.names.get_mut(question)
+            if let Some(EntryState::Asked(asked)) = self.names.get_mut(question)
                 && asked.resend_ms == *at_ms
                 && asked.server == server
                 && asked.tried < self.rules.servers
@@ -337,7 +339,7 @@ impl Table {
     pub(crate) fn tick(&mut self, now_ms: u64) {
         while self.resend.front().is_some_and(|(at_ms, _)| *at_ms <= now_ms) {
             let Some((at_ms, question)) = self.resend.pop_front() else { return };
-            let Some(State::Asked(asked)) = self.names.get_mut(&question) else { continue };
+            let Some(EntryState::Asked(asked)) = self.names.get_mut(&question) else { continue };
             if asked.resend_ms != at_ms {
                 continue;
             }

@@ -142,7 +142,7 @@ unsafe impl Linked for Header {
 
 /// What a poll left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum PollOutcome {
     /// The task is over, and may be gone.
     Complete,
     /// It waits, or is gone with its last waker.
@@ -198,7 +198,7 @@ pub(crate) fn spawn_with<F: Future<Output = ()> + Send + 'static>(
 ///
 /// # Safety
 /// `task` was taken from a queue, and nothing else is done with it.
-pub(crate) unsafe fn poll(task: NonNull<Header>, measure: impl FnOnce(&Header)) -> Outcome {
+pub(crate) unsafe fn poll(task: NonNull<Header>, measure: impl FnOnce(&Header)) -> PollOutcome {
     // SAFETY: alive as it is NOTIFIED.
     let header = unsafe { task.as_ref() };
     let before = header.state.fetch_xor(NOTIFIED | RUNNING, Ordering::AcqRel);
@@ -243,21 +243,21 @@ unsafe fn poll_running(task: NonNull<Header>) -> Poll<()> {
 ///
 /// # Safety
 /// The caller has `task` RUNNING, and its future is dropped if `result` says that it is ready.
-unsafe fn finish(task: NonNull<Header>, result: Poll<()>) -> Outcome {
+unsafe fn finish(task: NonNull<Header>, result: Poll<()>) -> PollOutcome {
     // SAFETY: alive as it is RUNNING.
     let state = &unsafe { task.as_ref() }.state;
     let (after, outcome) = match result {
         Poll::Ready(()) => {
             let change = RUNNING | COMPLETE;
-            (state.fetch_xor(change, Ordering::AcqRel) ^ change, Outcome::Complete)
+            (state.fetch_xor(change, Ordering::AcqRel) ^ change, PollOutcome::Complete)
         }
         Poll::Pending => match state.fetch_and(!RUNNING, Ordering::AcqRel) & !RUNNING {
-            after if after & NOTIFIED != 0 => return Outcome::Notified,
-            after => (after, Outcome::Pending),
+            after if after & NOTIFIED != 0 => return PollOutcome::Notified,
+            after => (after, PollOutcome::Pending),
         },
     };
     if is_dead(after) {
-        if outcome == Outcome::Pending {
+        if outcome == PollOutcome::Pending {
             // SAFETY: nobody else reaches it, and its future has not been dropped.
             unsafe { drop_guarded(task) };
         }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use clearway_base::log::Level;
 use clearway_http::{CoreLocation, Lingering, Listener, Parts, TIMED_OUT, Transport};
-use clearway_log::Place;
+use clearway_log::LogPosition;
 use clearway_net::accept::{Accepted, ConnectionSlot};
 use clearway_runtime::{LoopRef, Socket, Tag, Woken};
 use clearway_site::Protocols;
@@ -361,7 +361,7 @@ fn end(conn: &Conn, limits: Option<Lingering>) -> Option<Pin<Box<impl Future<Out
 
 /// Waits for a moment until what was logged is written, before the client learns that the connection ends:
 /// clients that read a log do so then, and find their lines.
-async fn see_lines_written(conn: &Conn, place: Place) {
+async fn see_lines_written(conn: &Conn, place: LogPosition) {
     conn.link.timer.arm(conn.client.home.now_ms() + LINES_WAIT_MS);
     let wait = |cx: &mut Context<'_>| match conn.setup.log_progress().poll(place, cx) {
         Poll::Ready(()) => Poll::Ready(()),

@@ -189,7 +189,7 @@ struct Terms {
 
 /// A handshake that has begun.
 struct Handshake {
-    state: State,
+    state: HandshakeState,
     pool: Option<Arc<Pool>>,
     /// Of the answer to the hello.
     weight: Weight,
@@ -200,13 +200,13 @@ struct Handshake {
 }
 
 /// What goes to the pool and comes back.
-struct State {
+struct HandshakeState {
     session: Box<dyn Session>,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
-impl State {
+impl HandshakeState {
     fn step(&mut self) -> Step {
         let mut rest = &self.input[..];
         let step = self.session.step(&mut rest, &mut self.output);
@@ -283,11 +283,11 @@ async fn begin(
         (Verify::Off, Claim::None) => (weight, weight, Weight::Resumed),
         _ => (Weight::Heavy, Weight::Heavy, Weight::Heavy),
     };
-    let state = State { session, input, output: Vec::new() };
+    let state = HandshakeState { session, input, output: Vec::new() };
     Ok(Handshake { state, pool: terms.pool.clone(), weight, unclaimed, finish })
 }
 
-async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Result<State, Ending> {
+async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Result<HandshakeState, Ending> {
     let Handshake { mut state, pool, mut weight, unclaimed, finish } = handshake;
     loop {
         let step;
@@ -326,10 +326,10 @@ async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Resul
 /// Takes a step, here or in the pool.
 async fn run_step(
     conn: &Conn,
-    mut state: State,
+    mut state: HandshakeState,
     pool: Option<&Arc<Pool>>,
     weight: Weight,
-) -> Result<(State, Step), Ending> {
+) -> Result<(HandshakeState, Step), Ending> {
     let home = conn.client.home;
     let pool = pool.filter(|_| !budget::has_room(home, weight));
     let Some(pool) = pool else {

@@ -10,7 +10,9 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwap;
 use clearway_cache::disks::{Caches, metrics as caches};
 use clearway_http::Module;
-use clearway_metrics::{BUCKETS, Counter, Family, Kind, Label, Metric, Next, Put, Source, Value, bound_us};
+use clearway_metrics::{
+    BUCKETS, Counter, Family, Kind, Label, Metric, MetricSource, Next, Put, Value, bound_us,
+};
 use clearway_offload::{Pool, PoolStats, files, metrics as offload};
 use clearway_proxy::upstreams::{Lasting, metrics as upstreams};
 use clearway_runtime::{LoopRef, Runtime, metrics as runtime};
@@ -379,7 +381,7 @@ static STATUS: LazyLock<Arc<Status>> = LazyLock::new(|| {
 });
 
 /// All metrics of this process.
-pub(crate) fn source() -> Arc<dyn Source> {
+pub(crate) fn source() -> Arc<dyn MetricSource> {
     Arc::clone(&STATUS) as _
 }
 
@@ -388,7 +390,7 @@ pub(crate) fn publish(running: Running) {
     STATUS.running.store(Arc::new(running));
 }
 
-impl Source for Status {
+impl MetricSource for Status {
     fn families(&self) -> &[&'static Family] {
         &self.families
     }

@@ -49,6 +49,6 @@ pub use services::{ConfPrefix, Services};
 pub use setting::{Answers, Merge, Own, Setting, file_access, millis, msec, set};
 pub use snapshot::{Location, Server, Snapshot};
 pub use variables::{
-    Binding, Keep, Look, Named, Quote, Scene, Source, Target, Value, VariableId, VariableKind, VariableNames,
-    VariableSpec, Variables,
+    Binding, Keep, Look, Named, Quote, Scene, Target, Value, VariableId, VariableKind, VariableNames,
+    VariableSource, VariableSpec, Variables,
 };

@@ -251,8 +251,8 @@ impl<T: Copy> Builder<T> {
 struct LevelParts<T> {
     text: Vec<u8>,
     names: Vec<Name>,
-    places: Vec<Place<T>>,
-    regexes: Vec<(Box<Regex>, Place<T>)>,
+    places: Vec<LocationNode<T>>,
+    regexes: Vec<(Box<Regex>, LocationNode<T>)>,
     named: Vec<(Box<[u8]>, T)>,
     auto_redirect: AutoRedirect,
     /// Reported only after all inner levels were looked at.
@@ -275,7 +275,7 @@ impl<T> Default for LevelParts<T> {
 
 impl<T: Copy> LevelParts<T> {
     fn add_regex(&mut self, regex: Box<Regex>, id: T, nested: Builder<T>) {
-        let place = Place { id, regexes: Regexes::Tried, nested: nested.build_regexes() };
+        let place = LocationNode { id, regexes: Regexes::Tried, nested: nested.build_regexes() };
         self.regexes.push((regex, place));
     }
 
@@ -301,7 +301,7 @@ impl<T: Copy> LevelParts<T> {
             last.auto_redirect = AutoRedirect::On;
             self.auto_redirect = AutoRedirect::On;
         }
-        self.places.push(Place { id: entry.id, regexes, nested });
+        self.places.push(LocationNode { id: entry.id, regexes, nested });
         Ok(())
     }
 
@@ -384,7 +384,7 @@ enum Regexes {
 }
 
 /// A location and what is nested in it.
-struct Place<T> {
+struct LocationNode<T> {
     id: T,
     regexes: Regexes,
     nested: Option<Box<Level<T>>>,
@@ -398,8 +398,8 @@ pub struct Level<T> {
     text: Box<[u8]>,
     /// Sorted by name, without duplicates.
     names: Box<[Name]>,
-    places: Box<[Place<T>]>,
-    regexes: Box<[(Box<Regex>, Place<T>)]>,
+    places: Box<[LocationNode<T>]>,
+    regexes: Box<[(Box<Regex>, LocationNode<T>)]>,
     /// Sorted by name.
     named: Box<[(Box<[u8]>, T)]>,
     /// Whether any name wants it.
@@ -427,9 +427,9 @@ enum Answer<T> {
 /// What the static names of one level say.
 enum Static<'a, T> {
     Nothing,
-    Exact(&'a Place<T>),
-    Prefix(&'a Place<T>),
-    Redirect(&'a Place<T>),
+    Exact(&'a LocationNode<T>),
+    Prefix(&'a LocationNode<T>),
+    Redirect(&'a LocationNode<T>),
 }
 
 impl<T: Copy> Level<T> {
@@ -515,7 +515,7 @@ impl<T: Copy> Level<T> {
     }
 
     /// The place of the name that is `path` and a slash, if it wants a redirect.
-    fn find_redirect(&self, names_above: &[Name], path: &[u8]) -> Option<&Place<T>> {
+    fn find_redirect(&self, names_above: &[Name], path: &[u8]) -> Option<&LocationNode<T>> {
         let wanted = || path.iter().chain(b"/");
         let at = names_above.partition_point(|name| name.text(&self.text).iter().lt(wanted()));
         let name = names_above.get(at).filter(|name| name.text(&self.text).iter().eq(wanted()))?;
@@ -525,12 +525,12 @@ impl<T: Copy> Level<T> {
         self.place(name.exact).or_else(|| self.place(name.prefix))
     }
 
-    fn place(&self, index: u32) -> Option<&Place<T>> {
+    fn place(&self, index: u32) -> Option<&LocationNode<T>> {
         self.places.get(index as usize)
     }
 }
 
-impl<T: Copy> Place<T> {
+impl<T: Copy> LocationNode<T> {
     /// The location nested here that the path belongs to, or this one.
     fn search_nested<E>(
         &self,

@@ -262,19 +262,19 @@ impl<E: Engine> Name<E> {
                 VariableKind::Prefix => text[spec.name.len()..].into(),
                 _ => Box::default(),
             };
-            Source::Builtin { eval: spec.eval, rest }
+            VariableSource::Builtin { eval: spec.eval, rest }
         };
         let (source, keep) = match meaning {
-            Some(Meaning::Captured) => (Source::Nothing, Keep::Never),
+            Some(Meaning::Captured) => (VariableSource::Nothing, Keep::Never),
             Some(Meaning::Computed { computed, keep }) => {
-                (Source::Computed { computed, name: text.clone() }, keep)
+                (VariableSource::Computed { computed, name: text.clone() }, keep)
             }
             None | Some(Meaning::Unset(_)) => {
                 let spec = exact(&text, specs).or_else(|| family(&text, specs));
                 match (spec, meaning) {
                     (Some(spec), _) => (builtin(spec), Keep::Never),
                     (None, Some(Meaning::Unset(computed))) => {
-                        (Source::Computed { computed, name: text.clone() }, Keep::Request)
+                        (VariableSource::Computed { computed, name: text.clone() }, Keep::Request)
                     }
                     (None, _) => {
                         let message = clearway_conf::error::message(&[&"unknown \"", &text, &"\" variable"]);
@@ -311,7 +311,7 @@ pub enum Named<E: Engine> {
 /// What a variable stands for.
 pub struct Binding<E: Engine> {
     /// Where its value comes from.
-    pub source: Source<E>,
+    pub source: VariableSource<E>,
     /// How long it holds.
     pub keep: Keep,
     /// Where it is looked for first.
@@ -328,7 +328,7 @@ pub enum Look {
 }
 
 /// Where the value of a variable comes from.
-pub enum Source<E: Engine> {
+pub enum VariableSource<E: Engine> {
     /// A module works it out; `rest` is the part of the name behind a family's prefix.
     #[expect(missing_docs, reason = "said above")]
     Builtin { eval: E::Eval, rest: Box<[u8]> },
@@ -505,9 +505,9 @@ mod tests {
     fn meaning(variables: &Variables<Nothing>, id: VariableId) -> String {
         let binding = &variables.bindings[id.0 as usize];
         let source = match &binding.source {
-            Source::Builtin { rest, .. } => format!("builtin {}", Verbatim(rest)),
-            Source::Computed { name, .. } => format!("computed {}", Verbatim(name)),
-            Source::Nothing => "captured".to_owned(),
+            VariableSource::Builtin { rest, .. } => format!("builtin {}", Verbatim(rest)),
+            VariableSource::Computed { name, .. } => format!("computed {}", Verbatim(name)),
+            VariableSource::Nothing => "captured".to_owned(),
         };
         if binding.look == Look::Kept { format!("kept, {source}") } else { source }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::source::Source;
+use crate::source::OracleSource;
 
 /// Which configuration language extras and version texts to expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +59,10 @@ impl Binary {
 
     /// Those that an expectation is to hold for: the server under test, and the oracle where one is asked.
     pub fn expected_alike() -> Vec<Self> {
-        match Source::chosen() {
-            Source::Recorded => vec![Self::under_test()],
-            Source::Live => vec![Self::oracle(), Self::under_test()],
-            Source::Record => vec![Self::oracle()],
+        match OracleSource::chosen() {
+            OracleSource::Recorded => vec![Self::under_test()],
+            OracleSource::Live => vec![Self::oracle(), Self::under_test()],
+            OracleSource::Record => vec![Self::oracle()],
         }
     }
 

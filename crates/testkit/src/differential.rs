@@ -12,7 +12,7 @@ use crate::client::{Connection, End, NoAnswer, PATIENCE};
 use crate::recorded::{Question, Said, compare, comparison};
 use crate::response::Answer;
 use crate::setup::framed;
-use crate::source::Source;
+use crate::source::OracleSource;
 use crate::{Binary, Server, Setup, wait_until};
 
 /// How long a server that has announced the end of a connection may take to close it.
@@ -227,13 +227,13 @@ impl Case {
     #[track_caller]
     pub fn run(self) {
         let question = self.question();
-        match Source::chosen() {
-            Source::Recorded => {
+        match OracleSource::chosen() {
+            OracleSource::Recorded => {
                 let wanted = question.recorded();
                 self.judge(wanted, self.play_to(Binary::under_test(), Role::Tested));
             }
-            Source::Live => self.run_live(),
-            Source::Record => {
+            OracleSource::Live => self.run_live(),
+            OracleSource::Record => {
                 let oracle = Binary::oracle();
                 let said = self.play_to(oracle.clone(), Role::Oracle).told(None);
                 question.record(&oracle, said);

@@ -33,7 +33,7 @@ pub use load::{Failure, Idle, Load, Tally};
 pub use response::{Answer, Response};
 pub use server::Server;
 pub use setup::{Refusal, Setup};
-pub use source::Source;
+pub use source::OracleSource;
 
 use std::thread;
 use std::time::{Duration, Instant};

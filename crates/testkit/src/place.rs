@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory of its own, removed with what is mounted there when it is dropped.
-pub struct Place {
+pub struct MountedDirectory {
     base: PathBuf,
     /// Where files are put before anything is mounted.
     seeded: PathBuf,
@@ -27,7 +27,7 @@ pub enum Mount {
     Overlay,
 }
 
-impl Place {
+impl MountedDirectory {
     /// A place, seeded with `seed`. `None` where such a file system may not be mounted.
     ///
     /// # Panics
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MountedDirectory {
     fn drop(&mut self) {
         if self.mount != Mount::Nothing {
             drop(Command::new("umount").arg("-l").arg(&self.dir).status());

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use sha1::{Digest, Sha1};
 
 use crate::Binary;
-use crate::source::Source;
+use crate::source::OracleSource;
 
 /// Goes into every fingerprint: another one makes all recordings stale. It changes when what is written for
 /// the same answer does.
@@ -123,10 +123,10 @@ pub fn compare(question: &str, answer: impl Fn(&Binary) -> String) {
 #[track_caller]
 pub fn difference(question: &str, answer: impl Fn(&Binary) -> String) -> Option<String> {
     let asked = Question::new([question.as_bytes()]);
-    let wanted = match Source::chosen() {
-        Source::Recorded => asked.recorded().into_iter().map(|said| said.text).collect(),
-        Source::Live => whole_lines(answer(&Binary::oracle())),
-        Source::Record => {
+    let wanted = match OracleSource::chosen() {
+        OracleSource::Recorded => asked.recorded().into_iter().map(|said| said.text).collect(),
+        OracleSource::Live => whole_lines(answer(&Binary::oracle())),
+        OracleSource::Record => {
             let oracle = Binary::oracle();
             let title = question.lines().next().unwrap_or_default().trim().to_owned();
             let text = whole_lines(answer(&oracle));

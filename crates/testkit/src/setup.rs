@@ -34,7 +34,7 @@ pub struct Setup {
     wrapper: Vec<String>,
     arguments: Vec<String>,
     ready: Vec<String>,
-    place: Place,
+    place: ProgramPlace,
     mode: Mode,
     prepare: Option<Prepare>,
 }
@@ -49,7 +49,7 @@ type Prepare = Box<dyn Fn(&Path)>;
 
 /// Which file of the program is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ProgramPlace {
     /// The one that was built.
     Built,
     /// A copy in the prefix.
@@ -84,7 +84,7 @@ impl Setup {
             wrapper: Vec::new(),
             arguments: Vec::new(),
             ready: Vec::new(),
-            place: Place::Built,
+            place: ProgramPlace::Built,
             mode: Mode::Foreground,
             prepare: None,
         }
@@ -134,7 +134,7 @@ impl Setup {
     /// and where [`Server::replace_program`] is to put another in its place.
     #[must_use]
     pub fn copied(mut self) -> Self {
-        self.place = Place::Copied;
+        self.place = ProgramPlace::Copied;
         self
     }
 
@@ -225,7 +225,7 @@ impl Setup {
         }
         prefix.write("nginx.conf", self.config.as_bytes());
         let mut program = self.binary.path.clone();
-        if self.place == Place::Copied {
+        if self.place == ProgramPlace::Copied {
             program = prefix.dir.join(self.program_name());
             self.binary.copy_to(&program);
         }

@@ -2,7 +2,7 @@
 
 /// Where the oracle's answers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum OracleSource {
     /// The recordings.
     Recorded,
     /// An nginx, which is asked beside the server under test.
@@ -11,7 +11,7 @@ pub enum Source {
     Record,
 }
 
-impl Source {
+impl OracleSource {
     /// What `CLEARWAY_ORACLE` says: `recorded` (also if it is not there), `live` or `record`.
     ///
     /// # Panics

@@ -143,7 +143,7 @@ impl TooWeak {
 
 /// Where in its chain a certificate stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ChainPlace {
     /// The server's, or the client's, own.
     Own,
     /// One that has signed another.
@@ -227,10 +227,15 @@ impl Level {
     ///
     /// # Errors
     /// What of it is too weak.
-    pub fn check_certificate(self, place: Place, key: Key, signature: Option<Digest>) -> Result<(), TooWeak> {
+    pub fn check_certificate(
+        self,
+        place: ChainPlace,
+        key: Key,
+        signature: Option<Digest>,
+    ) -> Result<(), TooWeak> {
         // A key that is not known is not judged, as in OpenSSL.
         if key != Key::Other && key.strength_bits() < self.bits() {
-            return Err(if place == Place::Own { TooWeak::Key } else { TooWeak::SignerKey });
+            return Err(if place == ChainPlace::Own { TooWeak::Key } else { TooWeak::SignerKey });
         }
         match signature {
             Some(digest) if !self.allows_digest(digest) => Err(TooWeak::Signature),
@@ -284,13 +289,13 @@ mod tests {
     fn certificates_by_level() {
         let check = |level, place, key, digest| Level::new(level).check_certificate(place, key, digest);
         let sha1 = Some(Digest::Sha1);
-        assert_eq!(check(0, Place::Own, Key::Rsa(512), sha1), Ok(()));
-        assert_eq!(check(1, Place::Own, Key::Rsa(512), None), Err(TooWeak::Key));
-        assert_eq!(check(2, Place::Signer, Key::Rsa(1024), None), Err(TooWeak::SignerKey));
-        assert_eq!(check(1, Place::Own, Key::Rsa(1024), sha1), Err(TooWeak::Signature));
-        assert_eq!(check(1, Place::Signer, Key::Rsa(1024), None), Ok(()), "it has signed itself");
-        assert_eq!(check(2, Place::Own, Key::Curve(256), Some(Digest::Sha256)), Ok(()));
-        assert_eq!(check(5, Place::Own, Key::Other, None), Ok(()));
+        assert_eq!(check(0, ChainPlace::Own, Key::Rsa(512), sha1), Ok(()));
+        assert_eq!(check(1, ChainPlace::Own, Key::Rsa(512), None), Err(TooWeak::Key));
+        assert_eq!(check(2, ChainPlace::Signer, Key::Rsa(1024), None), Err(TooWeak::SignerKey));
+        assert_eq!(check(1, ChainPlace::Own, Key::Rsa(1024), sha1), Err(TooWeak::Signature));
+        assert_eq!(check(1, ChainPlace::Signer, Key::Rsa(1024), None), Ok(()), "it has signed itself");
+        assert_eq!(check(2, ChainPlace::Own, Key::Curve(256), Some(Digest::Sha256)), Ok(()));
+        assert_eq!(check(5, ChainPlace::Own, Key::Other, None), Ok(()));
     }
 
     #[test]

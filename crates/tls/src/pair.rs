@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::engine::LoadError;
-use crate::level::{Level, Place};
+use crate::level::{ChainPlace, Level};
 use crate::reason::{Library, Reason};
 use crate::sys::{Certificate, PrivateKey};
 
@@ -133,8 +133,8 @@ impl Pair {
 
     /// Refuses what is weaker than the level allows.
     pub(crate) fn check(&self, level: Level) -> Result<(), LoadError> {
-        let own = std::iter::once((Place::Own, self.certificate()));
-        for (place, certificate) in own.chain(self.signers().iter().map(|one| (Place::Signer, one))) {
+        let own = std::iter::once((ChainPlace::Own, self.certificate()));
+        for (place, certificate) in own.chain(self.signers().iter().map(|one| (ChainPlace::Signer, one))) {
             let found = level.check_certificate(place, certificate.key(), certificate.signature());
             if let Err(weak) = found {
                 let name = weak.text().to_ascii_uppercase().replace(' ', "_");

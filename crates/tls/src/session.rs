@@ -240,7 +240,7 @@ impl TlsSession {
         input: &mut &[u8],
         output: &mut Vec<u8>,
         call: impl FnOnce(*mut ffi::SSL) -> c_int,
-    ) -> Outcome {
+    ) -> CallOutcome {
         sys::clear_reasons();
         let before = input.len();
         let made = output.len();
@@ -259,11 +259,11 @@ impl TlsSession {
         *input = &input[before - left..];
         debug_assert!(output.len() >= made, "what is to be sent is appended");
         match error {
-            ffi::SSL_ERROR_NONE => Outcome::Done(usize::try_from(result).unwrap_or_default()),
-            ffi::SSL_ERROR_WANT_READ => Outcome::Need,
-            ffi::SSL_ERROR_WANT_X509_LOOKUP => Outcome::Asked,
-            ffi::SSL_ERROR_ZERO_RETURN => Outcome::Closed,
-            _ => Outcome::Failed(failure()),
+            ffi::SSL_ERROR_NONE => CallOutcome::Done(usize::try_from(result).unwrap_or_default()),
+            ffi::SSL_ERROR_WANT_READ => CallOutcome::Need,
+            ffi::SSL_ERROR_WANT_X509_LOOKUP => CallOutcome::Asked,
+            ffi::SSL_ERROR_ZERO_RETURN => CallOutcome::Closed,
+            _ => CallOutcome::Failed(failure()),
         }
     }
 
@@ -330,11 +330,11 @@ impl TlsSession {
             // SAFETY: `rest` has that many bytes.
             match self.lend(&mut &[][..], output, |ssl| unsafe { ffi::SSL_write(ssl, start.cast(), length) })
             {
-                Outcome::Done(written) if written > 0 => {
+                CallOutcome::Done(written) if written > 0 => {
                     assert!(written <= rest.len(), "the library writes no more than it is given");
                     rest = &rest[written..];
                 }
-                Outcome::Failed(failure) => return Err(failure),
+                CallOutcome::Failed(failure) => return Err(failure),
                 // The output takes everything, so only a handshake that is not over can be in the way.
                 _ => return Err(Failure { reasons: Vec::new() }),
             }
@@ -354,7 +354,7 @@ fn failure() -> Failure {
 }
 
 /// What a call of the library came to.
-enum Outcome {
+enum CallOutcome {
     Done(usize),
     Need,
     Asked,
@@ -369,16 +369,16 @@ impl Session for TlsSession {
         }
         // SAFETY: the session is alive, and what it reads and writes is lent.
         match self.lend(input, output, |ssl| unsafe { ffi::SSL_do_handshake(ssl) }) {
-            Outcome::Done(_) => {
+            CallOutcome::Done(_) => {
                 // SAFETY: the session is alive. Records of data have nothing to note.
                 unsafe { ffi::SSL_set_msg_callback(self.ssl.as_ptr(), None) };
                 self.write_tickets(output);
                 Step::Done
             }
-            Outcome::Need => Step::Need,
-            Outcome::Asked => Step::Asked,
-            Outcome::Closed => Step::Closed,
-            Outcome::Failed(failure) => Step::Failed(self.refined(failure)),
+            CallOutcome::Need => Step::Need,
+            CallOutcome::Asked => Step::Asked,
+            CallOutcome::Closed => Step::Closed,
+            CallOutcome::Failed(failure) => Step::Failed(self.refined(failure)),
         }
     }
 
@@ -402,7 +402,7 @@ impl Session for TlsSession {
             let used = offered - part.len();
             *input = &input[used..];
             match outcome {
-                Outcome::Done(count) => {
+                CallOutcome::Done(count) => {
                     self.fruitless = 0;
                     assert!(
                         count <= plain.capacity() - plain.len(),
@@ -415,7 +415,7 @@ impl Session for TlsSession {
                         return Opened::Need;
                     }
                 }
-                Outcome::Need => {
+                CallOutcome::Need => {
                     self.fruitless += used;
                     debug_assert!(self.fruitless <= FRUITLESS_MAX_BYTES, "no more was offered");
                     if self.fruitless >= FRUITLESS_MAX_BYTES {
@@ -423,10 +423,10 @@ impl Session for TlsSession {
                     }
                     return Opened::Need;
                 }
-                Outcome::Closed => return Opened::Closed,
+                CallOutcome::Closed => return Opened::Closed,
                 // Only a handshake asks.
-                Outcome::Asked => return Opened::Failed(Failure { reasons: Vec::new() }),
-                Outcome::Failed(failure) => return Opened::Failed(failure),
+                CallOutcome::Asked => return Opened::Failed(Failure { reasons: Vec::new() }),
+                CallOutcome::Failed(failure) => return Opened::Failed(failure),
             }
         }
     }

@@ -253,7 +253,7 @@ mod tests {
     use crate::group::{Group, GroupConfig};
     use crate::moment::Moment;
     use crate::peer::samples::config;
-    use crate::peer::{Attempt, Lease, Outcome};
+    use crate::peer::{Attempt, AttemptOutcome, Lease};
 
     const RULE: EjectRule = EjectRule { fails: 3, slow: 4, time_ms: 10_000 };
 
@@ -291,12 +291,12 @@ mod tests {
             let attempt = match how(port) {
                 Ok(ms) => {
                     lease.head_came(ms, now_ms);
-                    Attempt { header_ms: Some(ms), status: 200, ..Attempt::of(Outcome::Answered) }
+                    Attempt { header_ms: Some(ms), status: 200, ..Attempt::of(AttemptOutcome::Answered) }
                 }
-                Err(0) => Attempt::of(Outcome::Failed),
+                Err(0) => Attempt::of(AttemptOutcome::Failed),
                 Err(status) => {
                     lease.head_came(1, now_ms);
-                    Attempt { header_ms: Some(1), status, ..Attempt::of(Outcome::Answered) }
+                    Attempt { header_ms: Some(1), status, ..Attempt::of(AttemptOutcome::Answered) }
                 }
             };
             lease.finish(attempt, now_ms);

@@ -269,7 +269,7 @@ impl Group {
 mod tests {
     use super::*;
     use crate::peer::samples::config;
-    use crate::peer::{Attempt, FailRule, Outcome, PeerConfig, State, Verdict};
+    use crate::peer::{Attempt, AttemptOutcome, FailRule, PeerConfig, ServerState, Verdict};
 
     /// Servers at the ports 1, 2, … with these weights.
     fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
@@ -295,14 +295,14 @@ mod tests {
         let numbers = (0..requests).map(|_| {
             let lease = group.next(&mut group.begin(key), key, at_s(100)).expect("one is there");
             let number = number(&lease);
-            lease.finish(Attempt::of(Outcome::Answered), 100_000);
+            lease.finish(Attempt::of(AttemptOutcome::Answered), 100_000);
             char::from(b'a' + number as u8 - 1)
         });
         numbers.collect()
     }
 
     /// Which servers one request tries.
-    fn tried(group: &Group, key: &Key<'_>, outcome: Outcome) -> String {
+    fn tried(group: &Group, key: &Key<'_>, outcome: AttemptOutcome) -> String {
         let mut choice = group.begin(key);
         let leases = std::iter::from_fn(|| {
             let lease = group.next(&mut choice, key, at_s(100))?;
@@ -334,7 +334,7 @@ mod tests {
                 // A request that tries several of them changes the order of the next ones alike.
                 let [turning, reckoned] = groups.map(|group| {
                     let before = served(group, &key, 2 * round + requests);
-                    [before, tried(group, &key, Outcome::Passed), served(group, &key, round)]
+                    [before, tried(group, &key, AttemptOutcome::Passed), served(group, &key, round)]
                 });
                 assert_eq!(turning, reckoned, "{weights:?}");
             }
@@ -350,12 +350,12 @@ mod tests {
             served(&group, &key, 4);
             let lease = group.next(&mut group.begin(&key), &key, at_s(100)).expect("one is there");
             let failed = char::from(b'a' + number(&lease) as u8 - 1);
-            lease.finish(Attempt::of(Outcome::Failed), 100_000);
+            lease.finish(Attempt::of(AttemptOutcome::Failed), 100_000);
             assert!(!served(&group, &key, 50).contains(failed), "{weights:?}");
             let later = || {
                 let lease = group.next(&mut group.begin(&key), &key, at_s(120)).expect("one is there");
                 let number = number(&lease);
-                lease.finish(Attempt::of(Outcome::Answered), 120_000);
+                lease.finish(Attempt::of(AttemptOutcome::Answered), 120_000);
                 char::from(b'a' + number as u8 - 1)
             };
             let round = weights.iter().sum::<u32>() as usize;
@@ -373,7 +373,7 @@ mod tests {
     /// The first server of the group fails, and is there again twenty seconds later.
     fn fail_and_return(group: &Group) {
         let key = Key::default();
-        for (outcome, now_s) in [(Outcome::Failed, 100), (Outcome::Answered, 120)] {
+        for (outcome, now_s) in [(AttemptOutcome::Failed, 100), (AttemptOutcome::Answered, 120)] {
             let leases: Vec<Lease> = (0..8)
                 .map(|_| group.next(&mut group.begin(&key), &key, at_s(now_s)).expect("one is there"))
                 .collect();
@@ -381,7 +381,7 @@ mod tests {
             let now_ms = now_s * 1000;
             assert_eq!(
                 of_first.finish(Attempt::of(outcome), now_ms) == Verdict::Disabled,
-                outcome == Outcome::Failed
+                outcome == AttemptOutcome::Failed
             );
         }
     }
@@ -420,8 +420,8 @@ mod tests {
         };
         let group = Group::new(config, 1);
         assert_eq!(group.tries(), 4);
-        assert_eq!(tried(&group, &Key::default(), Outcome::Failed), "abcd");
-        assert_eq!(tried(&group, &Key::default(), Outcome::Failed), "", "all have failed");
+        assert_eq!(tried(&group, &Key::default(), AttemptOutcome::Failed), "abcd");
+        assert_eq!(tried(&group, &Key::default(), AttemptOutcome::Failed), "", "all have failed");
         // They are tried again after a while.
         let lease = group.next(&mut group.begin(&Key::default()), &Key::default(), at_s(111));
         assert!(lease.is_some());
@@ -430,12 +430,12 @@ mod tests {
     #[test]
     fn the_only_server_is_tried_for_ever() {
         let group = group(&[1], Method::RoundRobin);
-        assert_eq!(tried(&group, &Key::default(), Outcome::Failed).len(), 20);
+        assert_eq!(tried(&group, &Key::default(), AttemptOutcome::Failed).len(), 20);
     }
 
     #[test]
     fn those_that_are_down_or_full_are_left_out() {
-        let down = PeerConfig { state: State::Down, ..config(1, 1) };
+        let down = PeerConfig { state: ServerState::Down, ..config(1, 1) };
         let full = PeerConfig { max_conns: 1, ..config(2, 1) };
         let primary = vec![Peer::new(down), Peer::new(full), Peer::new(config(3, 1))];
         let group = Group::new(GroupConfig { primary, ..GroupConfig::default() }, 1);
@@ -471,7 +471,7 @@ mod tests {
             assert!(counts[0] > 300 && counts[2] > 300, "{method:?} {counts:?}");
             // Of two without load the second is taken, which is seldom the heaviest.
             assert!(counts[1] > if method == Method::Random { 1600 } else { 600 }, "{method:?} {counts:?}");
-            let all = tried(&group, &Key::default(), Outcome::Failed);
+            let all = tried(&group, &Key::default(), AttemptOutcome::Failed);
             assert!(["abc", "acb", "bac", "bca", "cab", "cba"].contains(&all.as_str()), "{method:?} {all}");
         }
     }
@@ -492,7 +492,7 @@ mod tests {
             loop {
                 let lease = group.next(&mut choice, &key, at_s(100)).expect("one is there");
                 match number(&lease) {
-                    8109 => lease.finish(Attempt::of(Outcome::Failed), 100_000),
+                    8109 => lease.finish(Attempt::of(AttemptOutcome::Failed), 100_000),
                     port => break char::from(b'a' + (port - 8101) as u8),
                 };
             }
@@ -533,7 +533,7 @@ mod tests {
         let group = Group::new(GroupConfig { primary, ..GroupConfig::default() }, 1);
         let key = Key::default();
         let lease = group.next(&mut group.begin(&key), &key, at_s(100)).expect("one is there");
-        lease.finish(Attempt::of(Outcome::Failed), 100_000);
+        lease.finish(Attempt::of(AttemptOutcome::Failed), 100_000);
         assert_eq!(served(&group, &key, 3), "bbb");
         let leases =
             [(); 4].map(|()| group.next(&mut group.begin(&key), &key, at_s(106)).expect("one is there"));
@@ -543,7 +543,7 @@ mod tests {
             1,
             "by one request only: {numbers:?}"
         );
-        leases.into_iter().for_each(|lease| _ = lease.finish(Attempt::of(Outcome::Answered), 107_000));
+        leases.into_iter().for_each(|lease| _ = lease.finish(Attempt::of(AttemptOutcome::Answered), 107_000));
         assert!(served(&group, &key, 4).contains('a'));
     }
 }

@@ -37,7 +37,8 @@ pub use crate::idle::tls::{HandshakeFault, Shaken, TlsError, TlsStream};
 pub use crate::idle::transport::Transport;
 pub use crate::moment::Moment;
 pub use crate::peer::{
-    Attempt, FailRule, GivenSession, Lease, Outcome, Peer, PeerConfig, PeerCounts, PeerState, State, Verdict,
+    Attempt, AttemptOutcome, FailRule, GivenSession, Lease, Peer, PeerConfig, PeerCounts, PeerState,
+    ServerState, Verdict,
 };
 pub use crate::queue::{LOOK_AGAIN_APART_MS, LOOK_AGAIN_MS, Queue, QueueCounts, QueuePlace, Where};
 pub use crate::sids::SID_BITS;

@@ -34,7 +34,7 @@ pub struct PeerConfig {
     /// `slow_start=`, milliseconds: for so long its weight rises when it is there again; 0 is not at all.
     pub slow_start_ms: u64,
     /// `down` or `drain`.
-    pub state: State,
+    pub state: ServerState,
     /// By what sticky sessions know it: `route=`, else a hash of the address.
     pub sid: Arc<[u8]>,
     /// Which `server` of the group it is of, counted from 0.
@@ -62,7 +62,7 @@ impl Default for FailRule {
 
 /// Whether a server takes part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum ServerState {
     /// It does.
     #[default]
     Up,
@@ -155,7 +155,7 @@ pub struct PeerCounts {
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// It has answered.
     Answered,
     /// It has answered what another server is asked for as well, and is not to blame (`http_404`).
@@ -251,7 +251,7 @@ impl Peer {
 
     /// The same for a request of a session that it has.
     pub(crate) fn is_usable_in_session(&self, now_s: u64) -> bool {
-        self.config.state != State::Down && self.is_present(now_s) && self.has_room()
+        self.config.state != ServerState::Down && self.is_present(now_s) && self.has_room()
     }
 
     /// Whether nothing is known against it.
@@ -273,7 +273,7 @@ impl Peer {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.config.state == State::Up
+        self.config.state == ServerState::Up
     }
 
     /// Whether it is left alone, having failed too often (`max_fails`).
@@ -458,11 +458,11 @@ impl Peer {
 }
 
 impl PeerState {
-    fn count(&self, outcome: Outcome) {
+    fn count(&self, outcome: AttemptOutcome) {
         let count = match outcome {
-            Outcome::Answered => &self.answered,
-            Outcome::Passed => &self.passed,
-            Outcome::Failed => &self.failed,
+            AttemptOutcome::Answered => &self.answered,
+            AttemptOutcome::Passed => &self.passed,
+            AttemptOutcome::Failed => &self.failed,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -491,7 +491,7 @@ enum Awaited {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// How long the head of the response took, if there was one.
     pub header_ms: Option<u64>,
     /// How long all of it took.
@@ -503,7 +503,7 @@ pub struct Attempt {
 impl Attempt {
     /// One of which the times are not known.
     #[must_use]
-    pub fn of(outcome: Outcome) -> Self {
+    pub fn of(outcome: AttemptOutcome) -> Self {
         Self { outcome, header_ms: None, response_ms: 0, status: 0 }
     }
 }
@@ -539,7 +539,7 @@ impl Lease {
     /// Ends the attempt. The only server of a group is never disabled.
     pub fn finish(mut self, attempt: Attempt, now_ms: u64) -> Verdict {
         self.end_inflight(attempt.response_ms, now_ms);
-        if let (true, Outcome::Answered, Some(header_ms)) =
+        if let (true, AttemptOutcome::Answered, Some(header_ms)) =
             (self.rule != TimeRule::None, attempt.outcome, attempt.header_ms)
         {
             self.peer.times().add_response(attempt.response_ms);
@@ -549,15 +549,15 @@ impl Lease {
         }
         self.peer.lasting.count(attempt.outcome);
         if let Some(record) = self.peer.record() {
-            match attempt.outcome == Outcome::Failed || (500..600).contains(&attempt.status) {
+            match attempt.outcome == AttemptOutcome::Failed || (500..600).contains(&attempt.status) {
                 true => record.fail(),
                 false => record.succeed(),
             }
         }
         match (self.company, attempt.outcome) {
             (Company::Alone, _) => self.peer.live.fails.store(0, Ordering::Relaxed),
-            (Company::Others, Outcome::Answered | Outcome::Passed) => self.peer.succeed(now_ms),
-            (Company::Others, Outcome::Failed) => return self.peer.fail(now_ms / 1000),
+            (Company::Others, AttemptOutcome::Answered | AttemptOutcome::Passed) => self.peer.succeed(now_ms),
+            (Company::Others, AttemptOutcome::Failed) => return self.peer.fail(now_ms / 1000),
         }
         Verdict::Stays
     }
@@ -595,7 +595,7 @@ pub(crate) mod samples {
             max_conns: 0,
             fails: FailRule::default(),
             slow_start_ms: 0,
-            state: State::Up,
+            state: ServerState::Up,
             sid: format!("s{port}").into_bytes().into(),
             source: 0,
         }
@@ -611,7 +611,7 @@ mod tests {
         peer.lease(Company::Others, TimeRule::None, now_s * 1000)
     }
 
-    fn attempt(peer: &Arc<Peer>, outcome: Outcome, now_s: u64) -> Verdict {
+    fn attempt(peer: &Arc<Peer>, outcome: AttemptOutcome, now_s: u64) -> Verdict {
         lease(peer, now_s).expect("there is room").finish(Attempt::of(outcome), now_s * 1000)
     }
 
@@ -619,14 +619,14 @@ mod tests {
     fn one_that_fails_is_left_alone_for_a_while() {
         let fails = FailRule { max: 2, timeout_s: 10 };
         let peer = Peer::new(PeerConfig { fails, ..config(1, 4) });
-        assert_eq!(attempt(&peer, Outcome::Failed, 100), Verdict::Stays);
+        assert_eq!(attempt(&peer, AttemptOutcome::Failed, 100), Verdict::Stays);
         assert!(peer.is_usable(100));
-        assert_eq!(attempt(&peer, Outcome::Failed, 101), Verdict::Disabled);
+        assert_eq!(attempt(&peer, AttemptOutcome::Failed, 101), Verdict::Disabled);
         assert!(!peer.is_usable(111) && peer.is_usable(112));
         // It is tried again, and only once in the meantime.
         let again = lease(&peer, 112).expect("there is room");
         assert!(!peer.is_usable(112));
-        again.finish(Attempt::of(Outcome::Answered), 112_000);
+        again.finish(Attempt::of(AttemptOutcome::Answered), 112_000);
         assert!(peer.is_usable(112) && peer.fails() == 0);
         // Its weight comes back by and by.
         let weights: Vec<i64> = (0..6).map(|_| peer.effective_weight(112_000) / WEIGHT_PARTS).collect();
@@ -636,10 +636,10 @@ mod tests {
     #[test]
     fn one_that_is_there_again_has_its_weight_by_and_by() {
         let peer = Peer::new(PeerConfig { slow_start_ms: 10_000, ..config(1, 4) });
-        attempt(&peer, Outcome::Answered, 100);
+        attempt(&peer, AttemptOutcome::Answered, 100);
         assert!(peer.is_well(), "it was always there");
-        attempt(&peer, Outcome::Failed, 101);
-        attempt(&peer, Outcome::Answered, 112);
+        attempt(&peer, AttemptOutcome::Failed, 101);
+        attempt(&peer, AttemptOutcome::Answered, 112);
         let parts = |now_ms| peer.risen_weight(now_ms) * 10 / WEIGHT_PARTS;
         assert_eq!([112_000, 113_000, 117_000, 121_999].map(parts), [0, 3, 20, 39]);
         assert!(!peer.is_well());
@@ -647,18 +647,18 @@ mod tests {
         (0..4).for_each(|_| _ = peer.effective_weight(122_000));
         assert!(peer.is_well());
         // A failure while it rises does not make it rise faster.
-        attempt(&peer, Outcome::Failed, 130);
-        attempt(&peer, Outcome::Answered, 142);
-        attempt(&peer, Outcome::Failed, 143);
-        attempt(&peer, Outcome::Answered, 160);
+        attempt(&peer, AttemptOutcome::Failed, 130);
+        attempt(&peer, AttemptOutcome::Answered, 142);
+        attempt(&peer, AttemptOutcome::Failed, 143);
+        attempt(&peer, AttemptOutcome::Answered, 160);
         assert_eq!([160_000, 165_000].map(parts), [0, 20]);
     }
 
     #[test]
     fn the_largest_weights_can_be_reckoned_with() {
         let peer = Peer::new(PeerConfig { slow_start_ms: u64::MAX, ..config(1, u32::MAX) });
-        attempt(&peer, Outcome::Failed, 101);
-        attempt(&peer, Outcome::Answered, 112);
+        attempt(&peer, AttemptOutcome::Failed, 101);
+        attempt(&peer, AttemptOutcome::Answered, 112);
         assert_eq!(peer.risen_weight(112_001), 0);
         assert!(peer.risen_weight(u64::MAX) <= i64::from(u32::MAX) * WEIGHT_PARTS);
     }
@@ -667,8 +667,8 @@ mod tests {
     fn a_success_of_before_the_failure_says_nothing() {
         let peer = Peer::new(config(1, 1));
         let early = lease(&peer, 100).expect("there is room");
-        attempt(&peer, Outcome::Failed, 101);
-        early.finish(Attempt::of(Outcome::Answered), 101_000);
+        attempt(&peer, AttemptOutcome::Failed, 101);
+        early.finish(Attempt::of(AttemptOutcome::Answered), 101_000);
         assert!(!peer.is_usable(102));
     }
 
@@ -689,13 +689,13 @@ mod tests {
     fn the_only_one_and_those_without_a_limit_are_never_disabled() {
         let peer = Peer::new(config(1, 1));
         let lease = peer.lease(Company::Alone, TimeRule::None, 1).expect("there is room");
-        assert_eq!(lease.finish(Attempt::of(Outcome::Failed), 1_000), Verdict::Stays);
+        assert_eq!(lease.finish(Attempt::of(AttemptOutcome::Failed), 1_000), Verdict::Stays);
         let peer = Peer::new(PeerConfig { fails: FailRule { max: 0, timeout_s: 10 }, ..config(1, 1) });
         for _ in 0..10 {
-            assert_eq!(attempt(&peer, Outcome::Failed, 1), Verdict::Stays);
+            assert_eq!(attempt(&peer, AttemptOutcome::Failed, 1), Verdict::Stays);
         }
         assert!(peer.is_usable(1));
-        assert!(!Peer::new(PeerConfig { state: State::Down, ..config(1, 1) }).is_usable(1));
+        assert!(!Peer::new(PeerConfig { state: ServerState::Down, ..config(1, 1) }).is_usable(1));
     }
 }
 
@@ -718,7 +718,7 @@ mod models {
             let held = Arc::new(AtomicU32::new(0));
             let first = lease(&peer).expect("there is room");
             held.fetch_add(1, Ordering::Relaxed);
-            let others: Vec<_> = [Outcome::Answered, Outcome::Failed]
+            let others: Vec<_> = [AttemptOutcome::Answered, AttemptOutcome::Failed]
                 .into_iter()
                 .map(|outcome| {
                     let (peer, held) = (Arc::clone(&peer), Arc::clone(&held));
@@ -749,7 +749,7 @@ mod models {
             let leases = [lease(&peer), lease(&peer)].map(|lease| lease.expect("there is room"));
             let threads: Vec<_> = leases
                 .into_iter()
-                .zip([Outcome::Failed, Outcome::Answered])
+                .zip([AttemptOutcome::Failed, AttemptOutcome::Answered])
                 .map(|(lease, outcome)| thread::spawn(move || lease.finish(Attempt::of(outcome), 1000)))
                 .collect();
             let number = alarm.number();

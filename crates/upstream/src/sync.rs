@@ -14,10 +14,10 @@ pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 
 /// A place that one thread at a time may use, as a protocol says.
 #[cfg(not(loom))]
-pub(crate) struct Place<T>(crossbeam_utils::atomic::AtomicCell<Option<Box<T>>>);
+pub(crate) struct Exclusive<T>(crossbeam_utils::atomic::AtomicCell<Option<Box<T>>>);
 
 #[cfg(not(loom))]
-impl<T> Place<T> {
+impl<T> Exclusive<T> {
     pub(crate) fn new() -> Self {
         Self(crossbeam_utils::atomic::AtomicCell::new(None))
     }
@@ -30,10 +30,10 @@ impl<T> Place<T> {
 
 /// The same, where a model sees that two use it at once.
 #[cfg(loom)]
-pub(crate) struct Place<T>(loom::cell::Cell<Option<Box<T>>>);
+pub(crate) struct Exclusive<T>(loom::cell::Cell<Option<Box<T>>>);
 
 #[cfg(loom)]
-impl<T> Place<T> {
+impl<T> Exclusive<T> {
     pub(crate) fn new() -> Self {
         Self(loom::cell::Cell::new(None))
     }

@@ -28,7 +28,7 @@ use clearway_base::log::Sink;
 use clearway_os::signal;
 use clearway_runtime::{Runtime, Tag};
 
-pub use place::Place;
+pub use place::WorkPlace;
 pub use rate::Rate;
 pub use report::{Branch, Call, End, Frame, Handover, Report};
 pub use summary::Row;
@@ -119,7 +119,7 @@ impl Watchdog {
 
     /// Says from now on where a task was that gave no account of itself, by its tag. Called by the thread
     /// that makes the reports: it may take its time.
-    pub fn name_places(&self, places: impl Fn(Tag) -> Option<Place> + Send + Sync + 'static) {
+    pub fn name_places(&self, places: impl Fn(Tag) -> Option<WorkPlace> + Send + Sync + 'static) {
         self.desk.name_places(Box::new(places));
     }
 

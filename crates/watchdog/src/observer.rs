@@ -13,7 +13,7 @@ use clearway_runtime::{Account, Observer, PollId, StuckPoll, Tag, Wish};
 use crossbeam_queue::ArrayQueue;
 
 use crate::metrics;
-use crate::place::{Place, Places};
+use crate::place::{Places, WorkPlace};
 use crate::stall::Finished;
 use crate::{Rate, Settings};
 
@@ -81,7 +81,7 @@ impl Desk {
     }
 
     /// What stands behind a tag.
-    pub(crate) fn place(&self, tag: Tag) -> Option<Place> {
+    pub(crate) fn place(&self, tag: Tag) -> Option<WorkPlace> {
         let places = self.places.load_full().filter(|_| tag != Tag::NONE)?;
         places(tag)
     }

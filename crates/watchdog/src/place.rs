@@ -5,7 +5,7 @@ use clearway_runtime::Tag;
 
 /// Somewhere in the configuration, and a step of the work there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct WorkPlace {
     /// Such as the name of a location.
     pub name: String,
     /// Such as a phase.
@@ -13,4 +13,4 @@ pub struct Place {
 }
 
 /// Says what stands behind a tag.
-pub(crate) type Places = dyn Fn(Tag) -> Option<Place> + Send + Sync;
+pub(crate) type Places = dyn Fn(Tag) -> Option<WorkPlace> + Send + Sync;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clearway_runtime::Account;
 
-use crate::place::Place;
+use crate::place::WorkPlace;
 
 /// A function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ pub struct Report {
     /// What the task said of itself; nothing if it did not get to it.
     pub account: Option<Account>,
     /// Where it was as far as its tag says, if it gave no account.
-    pub place: Option<Place>,
+    pub place: Option<WorkPlace>,
     /// The function of a module, script or plugin in which it began.
     pub entry: Option<String>,
     /// How long.
@@ -301,7 +301,7 @@ pub(crate) mod tests {
         let lines = report.lines();
         assert_eq!(lines[0], "stall 7: a task of loop 1 held its thread for 312 ms so far, not handed over");
         assert_eq!(lines[15], "stall 7:     and 8 more");
-        let place = Some(Place { name: "/b".to_owned(), step: "in the access phase" });
+        let place = Some(WorkPlace { name: "/b".to_owned(), step: "in the access phase" });
         let tagged = Report { place, ..report };
         let expected = ", while in the access phase, location: \"/b\"";
         assert_eq!(tagged.lines()[0], [&*lines[0], expected].concat());

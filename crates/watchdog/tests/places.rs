@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clearway_base::log::Discard;
 use clearway_runtime::{Config, Runtime, Tag, enter};
-use clearway_watchdog::{Place, REPORT_RATE_DEFAULT, Settings, Watchdog};
+use clearway_watchdog::{REPORT_RATE_DEFAULT, Settings, Watchdog, WorkPlace};
 
 /// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -27,7 +27,7 @@ fn a_task_that_says_nothing_is_where_its_tag_says() {
     let settings = Settings { report_after, report_rate: REPORT_RATE_DEFAULT };
     let watchdog = Watchdog::start(runtime, settings, Arc::new(Discard)).unwrap();
     let known = Tag::of(b"known");
-    let place = Place { name: "/known".to_owned(), step: "testing" };
+    let place = WorkPlace { name: "/known".to_owned(), step: "testing" };
     watchdog.name_places(move |tag| (tag == known).then(|| place.clone()));
     for tag in [known, Tag::of(b"unknown")] {
         runtime.at(0).spawn(Tag::NONE, async move {

@@ -57,9 +57,9 @@ pub(crate) const fn half_of(word: u64) -> u64 {
 
 /// The state word of a slot, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State(pub(crate) u64);
+pub(crate) struct SlotState(pub(crate) u64);
 
-impl State {
+impl SlotState {
     pub(crate) const fn version(self) -> Version {
         Version(self.0 & VERSION_MASK)
     }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_slot_goes_through_its_uses() {
-        let fresh = State(0);
+        let fresh = SlotState(0);
         assert!(!fresh.is_live() && !fresh.is_reserved());
         let reserved = fresh.reserved();
         assert!(reserved.is_reserved() && !reserved.is_live());
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn halves_of_keys_are_known_in_every_use() {
         let half = 0x1234_5678_9abc_def0;
-        let word = State(7).version().key_word(half);
+        let word = SlotState(7).version().key_word(half);
         assert!(is_half(word, half) && !is_half(word, half + 256));
-        assert_ne!(word, State(8).version().key_word(half));
+        assert_ne!(word, SlotState(8).version().key_word(half));
     }
 }

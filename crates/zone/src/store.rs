@@ -12,7 +12,7 @@
 //! 5. A reader copies a chain and looks again, behind a fence: if it is still named, no cell of it was taken.
 //! 6. After many looks in vain the key goes, of those whose cells were met, that has the smallest payload.
 
-use crate::slot::{State, value_of};
+use crate::slot::{SlotState, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
 use crate::table::{ATTEMPTS_MAX, Contended, Entry, KeyHash, Slot, Table, Updated, WAYS, bucket_words};
 use crate::workers::{Worker, Workers};
@@ -110,7 +110,7 @@ impl Head {
 enum Found<'a> {
     Free(Head),
     /// Of the key in this slot, which is live in this state.
-    Used(Slot<'a, 1>, State),
+    Used(Slot<'a, 1>, SlotState),
     Busy,
 }
 
@@ -212,7 +212,11 @@ impl<'a> Store<'a> {
     }
 
     /// Rule 5. The slot, its state and its value word as they were.
-    fn read(&self, key: KeyHash, out: &mut Vec<u8>) -> Result<Option<(Slot<'a, 1>, State, u64)>, Contended> {
+    fn read(
+        &self,
+        key: KeyHash,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(Slot<'a, 1>, SlotState, u64)>, Contended> {
         let start = out.len();
         for attempt in 0..ATTEMPTS_MAX {
             let Some((slot, state)) = self.index.find(key) else { return Ok(None) };
@@ -262,7 +266,7 @@ impl<'a> Store<'a> {
             return Err(Unkept::TooLarge);
         }
         let mut chain = Chain { store: self, cells: Vec::with_capacity(count) };
-        let mut oldest: Option<(usize, Slot<'a, 1>, State)> = None;
+        let mut oldest: Option<(usize, Slot<'a, 1>, SlotState)> = None;
         let mut looks = 0;
         for _ in 0..count * ATTEMPTS_MAX as usize {
             if chain.cells.len() == count {

@@ -14,7 +14,7 @@
 //!    same version behind it; all of them at once by filling the slot anew: a death meanwhile takes the key
 //!    away.
 
-use crate::slot::{PAYLOAD_MAX, State, VALUE_MAX, half_of, is_half, value_of};
+use crate::slot::{PAYLOAD_MAX, SlotState, VALUE_MAX, half_of, is_half, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
 
 /// Slots of a bucket: one cache line for each of their words.
@@ -136,7 +136,7 @@ struct Victim<'a, const VALUES: usize> {
     slot: Slot<'a, VALUES>,
     key: [u64; 2],
     values: [u64; VALUES],
-    state: State,
+    state: SlotState,
 }
 
 impl<'a, const VALUES: usize> Table<'a, VALUES> {
@@ -306,7 +306,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     }
 
     /// The slot that a key is in, and what its state word said when it was.
-    pub(crate) fn find(&self, key: KeyHash) -> Option<(Slot<'a, VALUES>, State)> {
+    pub(crate) fn find(&self, key: KeyHash) -> Option<(Slot<'a, VALUES>, SlotState)> {
         self.slots_of(key).find_map(|slot| {
             if !is_half(slot.key[0].load(Ordering::Relaxed), key.0[0]) {
                 return None;
@@ -366,7 +366,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         published.then_some(())
     }
 
-    fn reserve(&self, victim: &Victim<'_, VALUES>) -> Option<State> {
+    fn reserve(&self, victim: &Victim<'_, VALUES>) -> Option<SlotState> {
         self.mark(self.number_of(&victim.slot) / WAYS);
         let reserved = victim.state.reserved();
         let first = victim.slot.swap_state(victim.state, reserved);
@@ -507,27 +507,27 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
 /// What a bucket has to offer: its slot with the smallest payload, and how many are free.
 struct Survey<'a, const VALUES: usize> {
     slot: Slot<'a, VALUES>,
-    state: State,
+    state: SlotState,
     free: usize,
 }
 
-fn is_free(state: State, free_below: u64) -> bool {
+fn is_free(state: SlotState, free_below: u64) -> bool {
     state.payload() < free_below.max(1)
 }
 
 impl<'a, const VALUES: usize> Slot<'a, VALUES> {
-    pub(crate) fn read_state(&self) -> State {
-        State(self.state.load(Ordering::Acquire))
+    pub(crate) fn read_state(&self) -> SlotState {
+        SlotState(self.state.load(Ordering::Acquire))
     }
 
     /// Whether it held this key when its state word was read as `state`. The words of a use are written
     /// before its state word becomes live, which `read_state` has acquired.
-    fn is_of(&self, key: KeyHash, state: State) -> bool {
+    fn is_of(&self, key: KeyHash, state: SlotState) -> bool {
         let expected = key.0.map(|half| state.version().key_word(half));
         state.is_live() && self.key.map(|word| word.load(Ordering::Relaxed)) == expected
     }
 
-    pub(crate) fn swap_state(&self, from: State, to: State) -> bool {
+    pub(crate) fn swap_state(&self, from: SlotState, to: SlotState) -> bool {
         self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -537,19 +537,19 @@ impl<'a, const VALUES: usize> Slot<'a, VALUES> {
 
     /// Whether it is live in the use in which its state word was read. What was done to its other words
     /// before has been done in that use.
-    pub(crate) fn is_still(&self, seen: State) -> bool {
+    pub(crate) fn is_still(&self, seen: SlotState) -> bool {
         fence(Ordering::SeqCst);
         let now = self.read_state();
         now.is_live() && now.version() == seen.version()
     }
 
-    fn read_all(self, state: State) -> Victim<'a, VALUES> {
+    fn read_all(self, state: SlotState) -> Victim<'a, VALUES> {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         Victim { slot: self, key: self.key.map(read), values: self.values.map(read), state }
     }
 
     /// `None`: they are of another use by now.
-    fn read_values(&self, state: State) -> Option<Entry<VALUES>> {
+    fn read_values(&self, state: SlotState) -> Option<Entry<VALUES>> {
         let words = self.values.map(|word| word.load(Ordering::Acquire));
         let is_whole = words.iter().all(|&word| state.version().is_of(word));
         is_whole.then(|| Entry { payload: state.payload(), values: words.map(value_of) })
@@ -558,19 +558,19 @@ impl<'a, const VALUES: usize> Slot<'a, VALUES> {
 
 impl<const VALUES: usize> Victim<'_, VALUES> {
     /// `false`: somebody else has written there since.
-    fn write_key(&self, key: KeyHash, reserved: State) -> bool {
+    fn write_key(&self, key: KeyHash, reserved: SlotState) -> bool {
         self.write_half(0, key, reserved) && self.write_half(1, key, reserved)
     }
 
     /// The same for all values.
-    fn write_values(&self, values: [u64; VALUES], reserved: State) -> bool {
+    fn write_values(&self, values: [u64; VALUES], reserved: SlotState) -> bool {
         (0..VALUES).all(|at| {
             let to = reserved.version().value_word(values[at].min(VALUE_MAX));
             self.slot.swap_value(at, self.values[at], to)
         })
     }
 
-    fn write_half(&self, half: usize, key: KeyHash, reserved: State) -> bool {
+    fn write_half(&self, half: usize, key: KeyHash, reserved: SlotState) -> bool {
         let (from, to) = (self.key[half], reserved.version().key_word(key.0[half]));
         self.slot.key[half].compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

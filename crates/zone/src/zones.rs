@@ -28,7 +28,7 @@ pub struct ZoneKey {
 }
 
 /// Where memory comes from.
-enum Source {
+enum MemorySource {
     /// From the configuration before, else from the system.
     Own(Vec<(ZoneKey, Arc<Memory>)>),
     /// From the master.
@@ -38,7 +38,7 @@ enum Source {
 /// The registry of one configuration; modules find it among the services of the environment, as
 /// `Arc<Zones>`.
 pub struct Zones {
-    source: Source,
+    source: MemorySource,
     /// In the order of their first mention.
     zones: Mutex<Vec<Arc<Zone>>>,
 }
@@ -53,16 +53,16 @@ impl Zones {
             let open = zones.iter().filter_map(|zone| Some((zone.key(), Arc::clone(zone.memory()?))));
             open.collect()
         });
-        Self::with(Source::Own(kept.unwrap_or_default()))
+        Self::with(MemorySource::Own(kept.unwrap_or_default()))
     }
 
     /// In a worker process: maps what the master has handed over.
     #[must_use]
     pub fn handed(list: Vec<(ZoneKey, OwnedFd)>) -> Self {
-        Self::with(Source::Handed(list))
+        Self::with(MemorySource::Handed(list))
     }
 
-    fn with(source: Source) -> Self {
+    fn with(source: MemorySource) -> Self {
         Self { source, zones: Mutex::new(Vec::new()) }
     }
 
@@ -144,14 +144,14 @@ impl Zones {
         let configured = || usize::try_from(key.bytes.max(ZONE_MIN_BYTES)).unwrap_or(usize::MAX);
         let bytes = zone.dict_memory_bytes().unwrap_or_else(configured);
         match &self.source {
-            Source::Own(kept) => {
+            MemorySource::Own(kept) => {
                 if let Some((_, memory)) = kept.iter().find(|(kept, _)| kept == key) {
                     return Ok(Arc::clone(memory));
                 }
                 let (shared, fd) = SharedMemory::create(&memory_name(&key.name), bytes)?;
                 Ok(Arc::new(Memory { shared, fd: Some(Arc::new(fd)) }))
             }
-            Source::Handed(list) => {
+            MemorySource::Handed(list) => {
                 let (_, fd) = list.iter().find(|(handed, _)| handed == key).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::NotFound, "the master has not handed it over")
                 })?;

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clearway_testkit::recorded::difference;
-use clearway_testkit::{Binary, Product, Source};
+use clearway_testkit::{Binary, OracleSource, Product};
 
 /// Only cases whose name has this text.
 const ONLY: &str = "CLEARWAY_CASE";
@@ -35,7 +35,7 @@ struct Case {
 
 /// What a run of `-t` left.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct CheckOutcome {
     pub(crate) code: Option<i32>,
     pub(crate) stderr: String,
     pub(crate) stdout: String,
@@ -101,7 +101,7 @@ impl Case {
     fn failure(&self) -> Option<String> {
         let text = &self.files[0].1;
         if let Some((reason, stderr)) = &self.unlike {
-            if Source::chosen() == Source::Record || !Binary::under_test().is_clearway() {
+            if OracleSource::chosen() == OracleSource::Record || !Binary::under_test().is_clearway() {
                 return None;
             }
             let got = self.run(&Binary::under_test());
@@ -113,7 +113,7 @@ impl Case {
         Some(format!("--- {}\n{text}\n{why}", self.name))
     }
 
-    fn run(&self, binary: &Binary) -> Outcome {
+    fn run(&self, binary: &Binary) -> CheckOutcome {
         let dir = Directory::new();
         for (name, text) in &self.files {
             dir.write(name, &dir.filled(text, binary));
@@ -122,7 +122,7 @@ impl Case {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code {
             Some(code) => writeln!(f, "exit code {code}")?,
@@ -192,16 +192,16 @@ impl Directory {
     }
 
     /// Runs a program on the directory's `nginx.conf`, its early log in `early.log`.
-    pub(crate) fn run(&self, binary: &Binary, options: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, binary: &Binary, options: &[&str]) -> CheckOutcome {
         self.run_command(Command::new(&binary.path), options)
     }
 
     /// The same with what a command begins with.
-    pub(crate) fn run_command(&self, mut command: Command, options: &[&str]) -> Outcome {
+    pub(crate) fn run_command(&self, mut command: Command, options: &[&str]) -> CheckOutcome {
         command.arg("-p").arg(&self.0).args(["-c", "nginx.conf", "-e", "early.log"]).args(options);
         let output = command.env("TZ", "UTC").output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let log = fs::read_to_string(self.0.join("early.log")).unwrap_or_default();
-        Outcome {
+        CheckOutcome {
             code: output.status.code(),
             stderr: self.neutral(&output.stderr),
             stdout: self.neutral(&output.stdout),

@@ -10,13 +10,13 @@ use clearway_testkit::Binary;
 use clearway_testkit::recorded::compare;
 use clearway_testkit::server::is_root;
 
-use crate::broken::{Directory, Outcome};
+use crate::broken::{CheckOutcome, Directory};
 
 const PLAIN: &str =
     "pid nginx.pid; error_log logs/error.log; events { }\nhttp { %%TEMP%% access_log off; }\n";
 
 /// The whole life of one program: a directory of its own, this configuration, these options.
-fn run(binary: &Binary, config: &str, options: &[&str]) -> Outcome {
+fn run(binary: &Binary, config: &str, options: &[&str]) -> CheckOutcome {
     let dir = Directory::new();
     dir.write("nginx.conf", &dir.filled(config, binary));
     dir.run(binary, options)

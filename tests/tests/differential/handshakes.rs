@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::recorded::difference;
-use clearway_testkit::{Binary, Server, Setup, Source, wait_until};
+use clearway_testkit::{Binary, OracleSource, Server, Setup, wait_until};
 
 const HTTP: &str = "
     ssl_certificate ecdsa.pem;
@@ -51,7 +51,7 @@ fn the_log_tells_why() {
     for case in &cases {
         if let Some((reason, line)) = case.unlike {
             unlike += 1;
-            if Source::chosen() != Source::Record && Binary::under_test().is_clearway() {
+            if OracleSource::chosen() != OracleSource::Record && Binary::under_test().is_clearway() {
                 let got = case.run(server(&mut servers, &Binary::under_test()));
                 if got != line {
                     failures.push(format!("--- {}\n{reason}:\n{line}\ngot\n{got}\n", case.name));

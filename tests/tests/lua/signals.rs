@@ -15,19 +15,19 @@ use super::{ask, config, server};
 
 /// Answers each line with `+OK`, once it may.
 #[derive(Default)]
-struct State {
+struct AnswererState {
     may_answer: AtomicBool,
     connections: AtomicUsize,
     lines: AtomicUsize,
 }
 
-struct Slow(u16, Arc<State>);
+struct Slow(u16, Arc<AnswererState>);
 
 impl Slow {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = Arc::new(State::default());
+        let state = Arc::new(AnswererState::default());
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {

@@ -18,7 +18,7 @@ pub(crate) struct Graph {
 type Segments = Vec<String>;
 
 /// What is to be known of a file.
-struct Source {
+struct SourceFile {
     module: Segments,
     /// What its code names, from the root of the crate.
     paths: BTreeSet<Segments>,
@@ -31,7 +31,7 @@ pub(crate) fn graph(files: &[(&str, &str)]) -> Graph {
     let files: Vec<_> = files.iter().filter(|(path, _)| !is_of_tests(path)).collect();
     let modules: Vec<Segments> = files.iter().map(|(path, _)| module_of(path)).collect();
     let known: BTreeMap<&Segments, usize> = modules.iter().zip(0..).collect();
-    let sources: Vec<Source> =
+    let sources: Vec<SourceFile> =
         files.iter().zip(&modules).map(|((_, text), module)| read(text, module, &known)).collect();
     let imports = sources
         .iter()
@@ -62,7 +62,7 @@ fn module_of(path: &str) -> Segments {
 
 /// The file that defines what a path names: the longest part of it that is a module, unless that module has
 /// the next name from elsewhere.
-fn resolve(mut path: Segments, sources: &[Source], known: &BTreeMap<&Segments, usize>) -> Option<usize> {
+fn resolve(mut path: Segments, sources: &[SourceFile], known: &BTreeMap<&Segments, usize>) -> Option<usize> {
     // Re-exports of re-exports end; a circle of them would not compile.
     for _ in 0..8 {
         let cut = (0..=path.len()).rev().find(|&len| known.contains_key(&path[..len].to_vec()))?;
@@ -75,10 +75,10 @@ fn resolve(mut path: Segments, sources: &[Source], known: &BTreeMap<&Segments, u
     None
 }
 
-fn read(text: &str, module: &Segments, known: &BTreeMap<&Segments, usize>) -> Source {
+fn read(text: &str, module: &Segments, known: &BTreeMap<&Segments, usize>) -> SourceFile {
     let all = tokens(text);
     let code: Vec<Kind<'_>> = without_tests(&all).iter().map(|token| token.kind).collect();
-    let mut source = Source { module: module.clone(), paths: BTreeSet::new(), exports: BTreeMap::new() };
+    let mut source = SourceFile { module: module.clone(), paths: BTreeSet::new(), exports: BTreeMap::new() };
     let mut at = 0;
     let mut reexported = Vec::new();
     while at < code.len() {
@@ -150,7 +150,7 @@ fn item_end(code: &[Token<'_>], mut at: usize) -> usize {
     at
 }
 
-impl Source {
+impl SourceFile {
     /// Reads a `use` from behind that word, and says where it ends.
     fn read_use(
         &mut self,

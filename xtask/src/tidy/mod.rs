@@ -10,6 +10,7 @@ mod functions;
 mod imports;
 mod layers;
 mod lexer;
+mod names;
 mod text;
 mod unsafety;
 mod words;
@@ -67,6 +68,7 @@ fn check(files: &[(String, String)]) -> Vec<Finding> {
     out.extend(assertions::check(files));
     out.extend(bools::check(files));
     out.extend(circles::check(files));
+    out.extend(names::check(files));
     out.extend(unsafety::check(files));
     out.extend(words::check_all(files));
     for (path, content) in files {

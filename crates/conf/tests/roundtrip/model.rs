@@ -36,11 +36,11 @@ pub(crate) fn of(block: &Block) -> Vec<Read> {
 
 /// What the text says.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Read>, Stop> {
-    Model { text, at: 0 }.block(Place::File)
+    Model { text, at: 0 }.block(BlockPlace::File)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BlockPlace {
     File,
     Braces,
 }
@@ -51,28 +51,30 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
-    fn block(&mut self, place: Place) -> Result<Vec<Read>, Stop> {
+    fn block(&mut self, place: BlockPlace) -> Result<Vec<Read>, Stop> {
         let mut list = Vec::new();
         let mut words: Vec<Vec<u8>> = Vec::new();
         loop {
             let Some(byte) = self.take() else {
                 return match (words.is_empty(), place) {
-                    (true, Place::File) => Ok(list),
-                    (true, Place::Braces) => Err(self.broken(b"unexpected end of file, expecting \"}\"")),
+                    (true, BlockPlace::File) => Ok(list),
+                    (true, BlockPlace::Braces) => {
+                        Err(self.broken(b"unexpected end of file, expecting \"}\""))
+                    }
                     (false, _) => Err(self.broken(b"unexpected end of file, expecting \";\" or \"}\"")),
                 };
             };
             match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => {}
                 b'#' => while !matches!(self.take(), None | Some(b'\n')) {},
-                b'}' if words.is_empty() && place == Place::Braces => return Ok(list),
+                b'}' if words.is_empty() && place == BlockPlace::Braces => return Ok(list),
                 b';' | b'{' if !words.is_empty() => {
                     let words = std::mem::take(&mut words);
                     if words[0] == b"include" || words[0].ends_with(b"_by_lua_block") {
                         return Err(Stop::Unknown);
                     }
                     let line = self.line();
-                    let block = (byte == b'{').then(|| Ok((self.block(Place::Braces)?, self.line())));
+                    let block = (byte == b'{').then(|| Ok((self.block(BlockPlace::Braces)?, self.line())));
                     list.push(Read { line, words, block: block.transpose()? });
                 }
                 b';' | b'{' | b'}' => return Err(self.unexpected(byte)),

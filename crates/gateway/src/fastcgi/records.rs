@@ -64,7 +64,7 @@ impl std::error::Error for Fault {}
 
 /// Where in a record the next byte is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum RecordPosition {
     #[default]
     Version,
     Kind,
@@ -83,7 +83,7 @@ enum Place {
 /// Reads records. One value for a connection and request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Records {
-    place: Place,
+    place: RecordPosition,
     kind: u8,
     /// What is left of the content, bytes.
     left: u16,
@@ -100,14 +100,14 @@ impl Records {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             match self.place {
-                Place::Content => return Ok(self.content(input, at)),
-                Place::Fill => {
+                RecordPosition::Content => return Ok(self.content(input, at)),
+                RecordPosition::Fill => {
                     at += self.skip_fill(input.len() - at);
-                    if self.place == Place::Over {
+                    if self.place == RecordPosition::Over {
                         return Ok(Step { consumed: at, event: Event::Ended });
                     }
                 }
-                Place::Over => return Ok(Step { consumed: 0, event: Event::Ended }),
+                RecordPosition::Over => return Ok(Step { consumed: 0, event: Event::Ended }),
                 _ => {
                     self.header_byte(byte)?;
                     at += 1;
@@ -117,51 +117,54 @@ impl Records {
                 }
             }
         }
-        let event = if self.place == Place::Over { Event::Ended } else { Event::Incomplete };
+        let event = if self.place == RecordPosition::Over { Event::Ended } else { Event::Incomplete };
         Ok(Step { consumed: at, event })
     }
 
     /// Whether the next byte begins a record, or the last record is complete.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        matches!(self.place, Place::Version | Place::Over)
+        matches!(self.place, RecordPosition::Version | RecordPosition::Over)
     }
 
     fn header_byte(&mut self, byte: u8) -> Result<(), Fault> {
         self.place = match self.place {
-            Place::Version if byte != VERSION => return Err(Fault::Version(byte)),
-            Place::Version => Place::Kind,
-            Place::Kind if !matches!(byte, kind::STDOUT | kind::STDERR | kind::END_REQUEST) => {
+            RecordPosition::Version if byte != VERSION => return Err(Fault::Version(byte)),
+            RecordPosition::Version => RecordPosition::Kind,
+            RecordPosition::Kind if !matches!(byte, kind::STDOUT | kind::STDERR | kind::END_REQUEST) => {
                 return Err(Fault::Kind(byte));
             }
-            Place::Kind => {
+            RecordPosition::Kind => {
                 self.kind = byte;
-                Place::IdHigh
+                RecordPosition::IdHigh
             }
-            Place::IdHigh if byte != 0 => return Err(Fault::IdHigh(byte)),
-            Place::IdHigh => Place::IdLow,
-            Place::IdLow if byte != REQUEST_ID => return Err(Fault::IdLow(byte)),
-            Place::IdLow => Place::LengthHigh,
-            Place::LengthHigh => {
+            RecordPosition::IdHigh if byte != 0 => return Err(Fault::IdHigh(byte)),
+            RecordPosition::IdHigh => RecordPosition::IdLow,
+            RecordPosition::IdLow if byte != REQUEST_ID => return Err(Fault::IdLow(byte)),
+            RecordPosition::IdLow => RecordPosition::LengthHigh,
+            RecordPosition::LengthHigh => {
                 self.left = u16::from(byte) << 8;
-                Place::LengthLow
+                RecordPosition::LengthLow
             }
-            Place::LengthLow => {
+            RecordPosition::LengthLow => {
                 self.left |= u16::from(byte);
-                Place::Padding
+                RecordPosition::Padding
             }
-            Place::Padding => {
+            RecordPosition::Padding => {
                 self.fill = byte;
-                Place::Reserved
+                RecordPosition::Reserved
             }
-            Place::Reserved | Place::Content | Place::Fill | Place::Over => Place::Content,
+            RecordPosition::Reserved
+            | RecordPosition::Content
+            | RecordPosition::Fill
+            | RecordPosition::Over => RecordPosition::Content,
         };
         Ok(())
     }
 
     /// What is said by a record's header alone, once it is complete.
     fn begun(&mut self) -> Option<Event> {
-        if self.place != Place::Content {
+        if self.place != RecordPosition::Content {
             return None;
         }
         let is_empty = self.left == 0;
@@ -185,7 +188,7 @@ impl Records {
         let event = match self.kind {
             kind::STDOUT => Event::Stdout(range),
             kind::STDERR => Event::Stderr(range),
-            _ if self.place == Place::Over => Event::Ended,
+            _ if self.place == RecordPosition::Over => Event::Ended,
             _ => return self.behind_end(input, consumed),
         };
         Step { consumed, event }
@@ -193,13 +196,13 @@ impl Records {
 
     /// Goes on behind a part of the last record's content.
     fn behind_end(&mut self, input: &[u8], at: usize) -> Step {
-        let at = if self.place == Place::Fill { at + self.skip_fill(input.len() - at) } else { at };
-        let event = if self.place == Place::Over { Event::Ended } else { Event::Incomplete };
+        let at = if self.place == RecordPosition::Fill { at + self.skip_fill(input.len() - at) } else { at };
+        let event = if self.place == RecordPosition::Over { Event::Ended } else { Event::Incomplete };
         Step { consumed: at, event }
     }
 
     fn end_content(&mut self) {
-        self.place = if self.fill == 0 { self.next_record() } else { Place::Fill };
+        self.place = if self.fill == 0 { self.next_record() } else { RecordPosition::Fill };
     }
 
     /// Skips zeros of which so many bytes are there; how many of them.
@@ -212,8 +215,8 @@ impl Records {
         skip
     }
 
-    fn next_record(&self) -> Place {
-        if self.kind == kind::END_REQUEST { Place::Over } else { Place::Version }
+    fn next_record(&self) -> RecordPosition {
+        if self.kind == kind::END_REQUEST { RecordPosition::Over } else { RecordPosition::Version }
     }
 }
 

@@ -37,7 +37,7 @@ pub enum Eof {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ResponseBodyState {
     Counted(BodyDecoder),
     Chunked(BodyDecoder),
     Section(Box<Section>),
@@ -49,7 +49,7 @@ enum State {
 /// Decodes the body of one response.
 #[derive(Clone, Debug)]
 pub struct ResponseBody {
-    state: State,
+    state: ResponseBodyState,
     framing: ResponseFraming,
     trailers: Trailers,
     /// The trailer section when it is complete, or wrong.
@@ -61,17 +61,17 @@ impl ResponseBody {
     /// At the beginning of a body.
     pub fn new(framing: ResponseFraming, trailers: Trailers) -> Self {
         let state = match (framing, trailers) {
-            (ResponseFraming::Empty | ResponseFraming::Length(0), _) => State::Done,
+            (ResponseFraming::Empty | ResponseFraming::Length(0), _) => ResponseBodyState::Done,
             (ResponseFraming::Length(bytes), _) => {
-                State::Counted(BodyDecoder::new(BodyLength::Length(bytes)))
+                ResponseBodyState::Counted(BodyDecoder::new(BodyLength::Length(bytes)))
             }
             (ResponseFraming::Chunked, Trailers::Dropped) => {
-                State::Chunked(BodyDecoder::new(BodyLength::Chunked))
+                ResponseBodyState::Chunked(BodyDecoder::new(BodyLength::Chunked))
             }
             (ResponseFraming::Chunked, Trailers::Kept { .. }) => {
-                State::Chunked(BodyDecoder::before_trailers())
+                ResponseBodyState::Chunked(BodyDecoder::before_trailers())
             }
-            (ResponseFraming::UntilClose, _) => State::UntilClose,
+            (ResponseFraming::UntilClose, _) => ResponseBodyState::UntilClose,
         };
         Self { state, framing, trailers, section: None, received: 0 }
     }
@@ -86,12 +86,12 @@ impl ResponseBody {
         loop {
             let rest = &input[at..];
             match &mut self.state {
-                State::Done => return Ok(Decoded { consumed: at, event: BodyEvent::End }),
-                State::Failed(fault) => return Err(*fault),
-                State::UntilClose => return Ok(self.take_all(input.len())),
-                State::Counted(decoder) | State::Chunked(decoder) => {
+                ResponseBodyState::Done => return Ok(Decoded { consumed: at, event: BodyEvent::End }),
+                ResponseBodyState::Failed(fault) => return Err(*fault),
+                ResponseBodyState::UntilClose => return Ok(self.take_all(input.len())),
+                ResponseBodyState::Counted(decoder) | ResponseBodyState::Chunked(decoder) => {
                     let Ok(decoded) = decoder.decode(rest) else {
-                        self.state = State::Failed(ResponseFault::InvalidChunked);
+                        self.state = ResponseBodyState::Failed(ResponseFault::InvalidChunked);
                         continue;
                     };
                     let (from, is_done) = (at, decoder.is_done());
@@ -109,13 +109,13 @@ impl ResponseBody {
                         BodyEvent::End => {}
                     }
                 }
-                State::Section(section) => {
+                ResponseBodyState::Section(section) => {
                     let next = match section.take(rest, &mut at) {
                         Ok(SectionProgress::Incomplete) => return Ok(need_input(at)),
-                        Ok(SectionProgress::Complete) => State::Done,
-                        Err(fault) => State::Failed(fault),
+                        Ok(SectionProgress::Complete) => ResponseBodyState::Done,
+                        Err(fault) => ResponseBodyState::Failed(fault),
                     };
-                    if let State::Section(section) = std::mem::replace(&mut self.state, next) {
+                    if let ResponseBodyState::Section(section) = std::mem::replace(&mut self.state, next) {
                         self.section = Some(section);
                     }
                 }
@@ -131,16 +131,16 @@ impl ResponseBody {
 
     fn end_data(&mut self) {
         self.state = match (&self.state, self.trailers) {
-            (State::Chunked(_), Trailers::Kept { max_bytes }) => {
-                State::Section(Box::new(Section::new(max_bytes.min(HEAD_MAX_BYTES))))
+            (ResponseBodyState::Chunked(_), Trailers::Kept { max_bytes }) => {
+                ResponseBodyState::Section(Box::new(Section::new(max_bytes.min(HEAD_MAX_BYTES))))
             }
-            _ => State::Done,
+            _ => ResponseBodyState::Done,
         };
     }
 
     /// Whether the body has come to its end, trailers included.
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, ResponseBodyState::Done)
     }
 
     /// Bytes of data that came.
@@ -151,7 +151,7 @@ impl ResponseBody {
     /// Bytes of data that are known to be missing: of the body, or of the current chunk.
     pub fn remaining(&self) -> u64 {
         match &self.state {
-            State::Counted(decoder) | State::Chunked(decoder) => decoder.remaining(),
+            ResponseBodyState::Counted(decoder) | ResponseBodyState::Chunked(decoder) => decoder.remaining(),
             _ => 0,
         }
     }
@@ -159,7 +159,7 @@ impl ResponseBody {
     /// What it means that the server has closed the connection.
     pub fn eof(&self) -> Eof {
         match self.state {
-            State::Done | State::UntilClose => Eof::Complete,
+            ResponseBodyState::Done | ResponseBodyState::UntilClose => Eof::Complete,
             _ => Eof::Premature,
         }
     }

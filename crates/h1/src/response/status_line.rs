@@ -18,7 +18,7 @@ const VERSION_NUMBER_MAX: u16 = 99;
 const PROTOCOL: &[u8] = b"HTTP/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StatusLineState {
     /// So many bytes of `HTTP/` were seen.
     Protocol(u8),
     FirstMajor,
@@ -44,7 +44,7 @@ pub(crate) enum StatusProgress {
 /// A status line, as far as it is known.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusLine {
-    state: State,
+    state: StatusLineState,
     major: u16,
     minor: u16,
     pub(crate) code: u16,
@@ -54,7 +54,7 @@ pub(crate) struct StatusLine {
 
 impl Default for StatusLine {
     fn default() -> Self {
-        Self { state: State::Protocol(0), major: 0, minor: 0, code: 0, text_start: 0, text_end: 0 }
+        Self { state: StatusLineState::Protocol(0), major: 0, minor: 0, code: 0, text_start: 0, text_end: 0 }
     }
 }
 
@@ -70,11 +70,11 @@ impl StatusLine {
 
     /// Advances `pos` over `buf`, at most past the end of the line.
     pub(crate) fn parse(&mut self, buf: &[u8], pos: &mut usize) -> StatusProgress {
-        if self.state == State::Protocol(0) && self.take_usual(buf, pos) {
+        if self.state == StatusLineState::Protocol(0) && self.take_usual(buf, pos) {
             return StatusProgress::Complete;
         }
         while let Some(&byte) = buf.get(*pos) {
-            if self.state == State::Text && !matches!(byte, b'\r' | b'\n') {
+            if self.state == StatusLineState::Text && !matches!(byte, b'\r' | b'\n') {
                 *pos = scan::skip_while(buf, *pos, |byte| !matches!(byte, b'\r' | b'\n'));
                 continue;
             }
@@ -128,44 +128,52 @@ impl StatusLine {
     fn step(&mut self, byte: u8, at: usize) -> StatusProgress {
         let digit = byte.is_ascii_digit().then(|| u16::from(byte.wrapping_sub(b'0')));
         self.state = match (self.state, byte, digit) {
-            (State::Protocol(seen), _, _) if byte == PROTOCOL[usize::from(seen)] => {
+            (StatusLineState::Protocol(seen), _, _) if byte == PROTOCOL[usize::from(seen)] => {
                 let seen = seen + 1;
-                if usize::from(seen) == PROTOCOL.len() { State::FirstMajor } else { State::Protocol(seen) }
+                if usize::from(seen) == PROTOCOL.len() {
+                    StatusLineState::FirstMajor
+                } else {
+                    StatusLineState::Protocol(seen)
+                }
             }
-            (State::FirstMajor, _, Some(digit)) if digit > 0 => {
+            (StatusLineState::FirstMajor, _, Some(digit)) if digit > 0 => {
                 self.major = digit;
-                State::Major
+                StatusLineState::Major
             }
-            (State::Major, b'.', _) => State::FirstMinor,
-            (State::Major, _, Some(digit)) if self.major <= VERSION_NUMBER_MAX => {
+            (StatusLineState::Major, b'.', _) => StatusLineState::FirstMinor,
+            (StatusLineState::Major, _, Some(digit)) if self.major <= VERSION_NUMBER_MAX => {
                 self.major = self.major * 10 + digit;
-                State::Major
+                StatusLineState::Major
             }
-            (State::FirstMinor, _, Some(digit)) => {
+            (StatusLineState::FirstMinor, _, Some(digit)) => {
                 self.minor = digit;
-                State::Minor
+                StatusLineState::Minor
             }
-            (State::Minor, b' ', _) => State::Code(0),
-            (State::Minor, _, Some(digit)) if self.minor <= VERSION_NUMBER_MAX => {
+            (StatusLineState::Minor, b' ', _) => StatusLineState::Code(0),
+            (StatusLineState::Minor, _, Some(digit)) if self.minor <= VERSION_NUMBER_MAX => {
                 self.minor = self.minor * 10 + digit;
-                State::Minor
+                StatusLineState::Minor
             }
-            (State::Code(0), b' ', _) => State::Code(0),
-            (State::Code(seen), _, Some(digit)) => {
+            (StatusLineState::Code(0), b' ', _) => StatusLineState::Code(0),
+            (StatusLineState::Code(seen), _, Some(digit)) => {
                 self.code = self.code * 10 + digit;
                 (self.text_start, self.text_end) = (offset(at + 1), offset(at + 1));
-                if seen + 1 == CODE_DIGITS { State::BehindCode } else { State::Code(seen + 1) }
+                if seen + 1 == CODE_DIGITS {
+                    StatusLineState::BehindCode
+                } else {
+                    StatusLineState::Code(seen + 1)
+                }
             }
-            (State::BehindCode, b' ' | b'.', _) => State::Text,
-            (State::BehindCode | State::Text, b'\r', _) => {
+            (StatusLineState::BehindCode, b' ' | b'.', _) => StatusLineState::Text,
+            (StatusLineState::BehindCode | StatusLineState::Text, b'\r', _) => {
                 self.text_end = offset(at);
-                State::LineFeed
+                StatusLineState::LineFeed
             }
-            (State::BehindCode | State::Text, b'\n', _) => {
+            (StatusLineState::BehindCode | StatusLineState::Text, b'\n', _) => {
                 self.text_end = offset(at);
                 return StatusProgress::Complete;
             }
-            (State::LineFeed, b'\n', _) => return StatusProgress::Complete,
+            (StatusLineState::LineFeed, b'\n', _) => return StatusProgress::Complete,
             _ => return StatusProgress::Invalid,
         };
         StatusProgress::Incomplete

@@ -40,12 +40,12 @@ pub(crate) enum Wish {
 pub(crate) struct End {
     /// Bytes that belong to no complete request, without the empty lines before one.
     pub(crate) rest: usize,
-    pub(crate) place: Place,
+    pub(crate) place: EndPlace,
 }
 
 /// Where it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EndPlace {
     #[default]
     Head,
     Body,
@@ -75,7 +75,7 @@ pub(crate) fn receive<'p>(
                         Received { head: &head, parser: &parser },
                         &input[start..],
                     ));
-                    return End { rest: 0, place: Place::Closed };
+                    return End { rest: 0, place: EndPlace::Closed };
                 }
             }
             start += parser.drop_empty_lines();
@@ -83,7 +83,7 @@ pub(crate) fn receive<'p>(
                 // Those that came together with the beginning of a request are still there.
                 let is_empty_line = |byte: &&u8| matches!(**byte, b'\r' | b'\n');
                 start += input[start..].iter().take_while(is_empty_line).count();
-                return End { rest: input.len() - start, place: Place::Head };
+                return End { rest: input.len() - start, place: EndPlace::Head };
             };
             input.extend_from_slice(piece);
         }
@@ -98,16 +98,16 @@ pub(crate) fn receive<'p>(
         let received = match wish {
             Wish::Keep(max_bytes) => keep(&mut body, max_bytes, &mut pieces, &mut observe),
             Wish::Drop => discard(&mut body, &mut pieces),
-            Wish::Close => return End { rest: 0, place: Place::Closed },
+            Wish::Close => return End { rest: 0, place: EndPlace::Closed },
         };
         match received {
             Ok(true) => {
                 observe(Event::End);
             }
-            Ok(false) => return End { rest: 0, place: Place::Body },
+            Ok(false) => return End { rest: 0, place: EndPlace::Body },
             Err(fault) => {
                 observe(Event::Refused(fault, Received { head: &head, parser: &parser }, &input[start..]));
-                return End { rest: 0, place: Place::Closed };
+                return End { rest: 0, place: EndPlace::Closed };
             }
         }
         assert_eq!(body.remaining(), 0);

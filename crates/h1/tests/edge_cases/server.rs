@@ -4,7 +4,7 @@
 use clearway_h1::{Fault, Options};
 use clearway_message::{HeaderName, Method, RequestHead, Version};
 
-use crate::connection::{Event, Place, Received, Wish, receive};
+use crate::connection::{EndPlace, Event, Received, Wish, receive};
 
 /// `client_max_body_size`'s default.
 const BODY_MAX_BYTES: u64 = 1 << 20;
@@ -51,7 +51,7 @@ pub(crate) fn answer(input: &[u8], step: usize) -> Vec<Answer> {
         }
         Wish::Keep(BODY_MAX_BYTES)
     });
-    if end.place == Place::Body {
+    if end.place == EndPlace::Body {
         // The answer does not wait for the body.
         answers.extend(waiting.map(|(answer, _)| answer));
     }

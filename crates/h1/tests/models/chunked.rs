@@ -5,13 +5,13 @@ use clearway_h1::{BodyDecoder, BodyEvent, Fault};
 use clearway_message::BodyLength;
 
 /// Data, and how many bytes are left behind a complete body (`None`: it is incomplete).
-pub(crate) type Outcome = Result<(Vec<u8>, Option<usize>), Fault>;
+pub(crate) type DecodingOutcome = Result<(Vec<u8>, Option<usize>), Fault>;
 
 /// What the decoder makes of a body that comes in pieces of `piece` bytes.
 ///
 /// # Errors
 /// What the decoder says is wrong.
-pub(crate) fn decode(body: &[u8], piece: usize, limit: u64) -> Outcome {
+pub(crate) fn decode(body: &[u8], piece: usize, limit: u64) -> DecodingOutcome {
     decode_cut(body, (1..).map(|count: usize| count.saturating_mul(piece)), limit)
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn decode(body: &[u8], piece: usize, limit: u64) -> Outcome {
 ///
 /// # Errors
 /// What the decoder says is wrong.
-pub(crate) fn decode_cut(body: &[u8], cuts: impl IntoIterator<Item = usize>, limit: u64) -> Outcome {
+pub(crate) fn decode_cut(body: &[u8], cuts: impl IntoIterator<Item = usize>, limit: u64) -> DecodingOutcome {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked);
     decoder.limit(limit)?;
     let mut cuts = cuts.into_iter();
@@ -44,7 +44,7 @@ pub(crate) fn decode_cut(body: &[u8], cuts: impl IntoIterator<Item = usize>, lim
 ///
 /// # Errors
 /// What is wrong.
-pub(crate) fn reference(body: &[u8], limit: u64) -> Outcome {
+pub(crate) fn reference(body: &[u8], limit: u64) -> DecodingOutcome {
     let (mut data, mut rest) = (Vec::new(), body);
     loop {
         let Some((size, after)) = take_line(rest, parse_size)? else {

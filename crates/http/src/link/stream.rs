@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use clearway_message::Headers;
 pub use clearway_pipe::WINDOW_BYTES as STREAM_WINDOW_BYTES;
-use clearway_pipe::{Pipe, Ready, State, Waiting};
+use clearway_pipe::{FillerState, Pipe, Ready, Waiting};
 use clearway_runtime::{LoopRef, Timer};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
@@ -210,7 +210,7 @@ impl Stream {
     /// # Errors
     /// There is more on its way than the client was told that it may send.
     pub fn push_body(&self, piece: Bytes) -> Result<(), WindowExceeded> {
-        if piece.is_empty() || self.output.state() != State::Open {
+        if piece.is_empty() || self.output.state() != FillerState::Open {
             // A request that is answered wants no more of it.
             return Ok(());
         }
@@ -222,13 +222,13 @@ impl Stream {
 
     /// The body is complete.
     pub fn end_body(&self) {
-        self.input.end(State::Ended);
+        self.input.end(FillerState::Ended);
     }
 
     /// The client wants nothing of the response any more, or the connection is gone.
     pub fn reset(&self) {
-        self.input.end(State::Broken);
-        self.output.end(State::Broken);
+        self.input.end(FillerState::Broken);
+        self.output.end(FillerState::Broken);
         self.output.wake_filler();
         self.departure.wake();
     }
@@ -236,7 +236,7 @@ impl Stream {
     /// Ready when so many bytes of the body can be pushed in one piece, or nobody wants them.
     pub fn poll_window(&self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         self.input.poll_room(cx, || {
-            let has_room = self.output.state() != State::Open || self.input.room() >= bytes;
+            let has_room = self.output.state() != FillerState::Open || self.input.room() >= bytes;
             has_room.then_some(())
         })
     }
@@ -246,7 +246,7 @@ impl Stream {
         Intake {
             room: self.input.room(),
             is_wanted: self.has_mark(WANTED),
-            is_over: self.output.state() != State::Open,
+            is_over: self.output.state() != FillerState::Open,
         }
     }
 
@@ -296,7 +296,7 @@ impl Stream {
     }
 
     /// The state was read before: with an end nothing follows what is found.
-    fn take_output(&self, state: State) -> Option<StreamOutput> {
+    fn take_output(&self, state: FillerState) -> Option<StreamOutput> {
         // A piece that is there now follows its head; one that comes later may come with its head.
         let has_pieces = !self.output.is_empty();
         if let Some(head) = self.take_head() {
@@ -306,11 +306,11 @@ impl Stream {
             return Some(StreamOutput::Data(piece));
         }
         match state {
-            State::Open => None,
-            State::Ended => {
+            FillerState::Open => None,
+            FillerState::Ended => {
                 Some(StreamOutput::End(self.trailers.take().map(|lines| *lines).unwrap_or_default()))
             }
-            State::Broken => Some(StreamOutput::Reset(match self.has_mark(TIMED_OUT) {
+            FillerState::Broken => Some(StreamOutput::Reset(match self.has_mark(TIMED_OUT) {
                 false => Fault::Other,
                 true => Fault::TimedOut,
             })),
@@ -363,16 +363,16 @@ impl Stream {
 
     /// Whether the body had ended when its request began: there is none.
     pub fn is_bodiless(&self) -> bool {
-        self.input.state() != State::Open && self.input.is_empty()
+        self.input.state() != FillerState::Open && self.input.is_empty()
     }
 
     /// Whether all of the body was taken, and no more comes.
     pub(crate) fn is_body_over(&self) -> bool {
-        self.input.state() == State::Ended && self.input.is_empty()
+        self.input.state() == FillerState::Ended && self.input.is_empty()
     }
 
     pub(super) fn is_reset(&self) -> bool {
-        self.output.state() == State::Broken
+        self.output.state() == FillerState::Broken
     }
 
     /// Ready when the client has reset the stream.
@@ -398,8 +398,8 @@ impl Stream {
                 self.announce();
                 Some(Ok(Some(piece)))
             }
-            (None, State::Open) => None,
-            (None, State::Ended) => Some(Ok(None)),
+            (None, FillerState::Open) => None,
+            (None, FillerState::Ended) => Some(Ok(None)),
             (None, _) => Some(Err(was_reset())),
         })
     }
@@ -416,7 +416,7 @@ impl Stream {
 
     /// Has these lines follow the body; before its end.
     pub(crate) fn put_trailers(&self, lines: Headers) {
-        debug_assert!(self.output.state() != State::Ended, "trailers come before the end");
+        debug_assert!(self.output.state() != FillerState::Ended, "trailers come before the end");
         self.trailers.store(Some(Box::new(lines)));
     }
 
@@ -489,14 +489,14 @@ impl Stream {
     pub fn finish(&self) {
         debug_assert!(!self.has_mark(LEFT), "a request leaves once");
         self.marks.fetch_or(LEFT, Ordering::AcqRel);
-        self.output.end(State::Ended);
+        self.output.end(FillerState::Ended);
         self.input.wake_filler();
         self.announce();
     }
 
     /// The response is complete, and the body may go on.
     pub(crate) fn end_output(&self) {
-        self.output.end(State::Ended);
+        self.output.end(FillerState::Ended);
         self.announce();
     }
 
@@ -505,7 +505,7 @@ impl Stream {
         debug_assert!(!self.has_mark(LEFT), "a request leaves once");
         let mark = if fault == Fault::TimedOut { TIMED_OUT } else { 0 };
         self.marks.fetch_or(LEFT | mark, Ordering::AcqRel);
-        self.output.end(State::Broken);
+        self.output.end(FillerState::Broken);
         self.input.wake_filler();
         self.announce();
     }

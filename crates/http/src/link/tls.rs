@@ -103,7 +103,7 @@ pub struct Tls {
 /// What a value has of the session.
 enum Side {
     /// The session itself.
-    Session(Mutex<State>),
+    Session(Mutex<TlsState>),
     /// What there was to say of it, for those that have no part in reading and writing.
     Told(Box<Told>),
 }
@@ -115,7 +115,7 @@ struct Told {
     is_early: bool,
 }
 
-struct State {
+struct TlsState {
     session: Box<dyn Session>,
     /// What was received and not used yet.
     input: Option<Box<Input>>,
@@ -263,7 +263,7 @@ impl Tls {
         input: Vec<u8>,
         output: Vec<u8>,
     ) -> Self {
-        let state = State {
+        let state = TlsState {
             session,
             input: (!input.is_empty()).then(|| Box::new(Input { bytes: input, used: 0 })),
             left: Left::Perhaps,
@@ -322,7 +322,7 @@ impl Tls {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TlsState> {
         let Side::Session(state) = &self.side else { unreachable!("what was told has no session") };
         state.try_lock().expect("one task uses a connection, and does not panic in here")
     }
@@ -438,7 +438,7 @@ impl Session for Unbegun {
     }
 }
 
-impl State {
+impl TlsState {
     fn has_buffered(&self) -> bool {
         self.left == Left::Perhaps || self.input.is_some()
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use clearway_h1::HeadWriter;
 use clearway_message::{Headers, Piece, Version};
 
-use super::{Connection, Output, OutputState, Progress, Source, Unsent};
+use super::{Connection, Output, OutputState, Progress, ResponseSource, Unsent};
 use crate::link::Link;
 use crate::link::send_queue::SendFailure;
 use crate::output::head_text::encode_interim;
@@ -86,14 +86,14 @@ impl<'c> OutputState<'c> {
         self.sink.drop_rest();
         (self.filters, self.relay) = (None, None);
         self.wait = None;
-        self.source = Source::Ended;
+        self.source = ResponseSource::Ended;
         debug_assert!(self.sink.is_empty(), "nothing that is abandoned is sent");
         self.fail_with(SendFailure::Abandoned);
     }
 
     /// What follows the head is not pushed, but written past the framing.
     pub(crate) fn end_in_tunnel(&mut self) {
-        self.source = Source::Ended;
+        self.source = ResponseSource::Ended;
         match self.progress {
             // When it goes there is nothing that would follow it.
             Progress::HeadHeld => self.keep_behind_head(Chunk::EMPTY, Mark::Last),
@@ -104,7 +104,7 @@ impl<'c> OutputState<'c> {
     /// Nothing follows that is pushed, not even a head.
     pub(crate) fn end_raw(&mut self) {
         debug_assert!(self.progress != Progress::HeadHeld, "no head waits that would be lost");
-        self.source = Source::Ended;
+        self.source = ResponseSource::Ended;
         (self.progress, self.connection) = (Progress::Complete, Connection::Close);
     }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 
-use super::{OutputState, Source, Unsent};
+use super::{OutputState, ResponseSource, Unsent};
 use crate::link::send_queue::{Completion, SendFailure, SendQueue};
 use crate::request::Request;
 use crate::request::sink::Sink;
@@ -28,7 +28,7 @@ impl<'c> OutputState<'c> {
         let mut behind = Self::new(Sink::Client(queue));
         behind.head = std::mem::take(&mut self.head);
         behind.head_bytes = self.head_bytes;
-        behind.source = Source::Ended;
+        behind.source = ResponseSource::Ended;
         behind.fail_with(SendFailure::Behind(completion));
         debug_assert_eq!(behind.sent_bytes(), self.sent_bytes(), "what was sent counts on");
         debug_assert!(behind.is_behind(), "nothing of it goes anywhere");

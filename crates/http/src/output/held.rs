@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 
-use super::{BodyFilter, Filtering, HeaderFilter, OutputState, Progress, Source, Unsent};
+use super::{BodyFilter, Filtering, HeaderFilter, OutputState, Progress, ResponseSource, Unsent};
 use crate::request::Request;
 use crate::request::sink::FULL_BYTES;
 use crate::response::chunk::{Chunk, Mark};
@@ -123,7 +123,7 @@ impl<'c> OutputState<'c> {
     #[cold]
     pub(super) fn drop_held(&mut self) {
         (self.filters, self.postpone_stage) = (None, 0);
-        (self.progress, self.source) = (Progress::HeadOpen, Source::Open);
+        (self.progress, self.source) = (Progress::HeadOpen, ResponseSource::Open);
         self.unusual().held = None;
     }
 
@@ -165,7 +165,7 @@ impl<'c> OutputState<'c> {
         let Some(held) = self.unusual.as_mut().and_then(|unusual| unusual.held.take()) else { return };
         debug_assert!(!held.is_waiting(), "nothing waits that the head is held for");
         debug_assert!(self.progress != Progress::HeadHeld, "the head is on its way");
-        if self.source == Source::Ended {
+        if self.source == ResponseSource::Ended {
             self.make_trailers(request);
         }
         if request.is_main() {

@@ -5,14 +5,14 @@ use std::task::{Context, Poll};
 
 use clearway_h1::Framing;
 
-use super::{Next, OutputState, Progress, Source, Unsent, Urgency};
+use super::{Next, OutputState, Progress, ResponseSource, Unsent, Urgency};
 use crate::link::send_queue::SendFailure;
 use crate::output::Input;
 use crate::output::view::View;
 use crate::request::Request;
 use crate::request::relay::{Moved, Parent, Relay};
 use crate::request::sink::Sink;
-use crate::request::subrequest::{NotMade, Outcome, Subrequest, Terminated};
+use crate::request::subrequest::{NotMade, Subrequest, SubrequestOutcome, Terminated};
 use crate::response::chunk::{Chunk, Mark};
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
@@ -49,7 +49,7 @@ impl<'c> Next<'_, 'c> {
     ///
     /// # Errors
     /// It could not be made; that is logged.
-    pub fn subrequest(&mut self, wanted: Subrequest) -> Result<Outcome, NotMade> {
+    pub fn subrequest(&mut self, wanted: Subrequest) -> Result<SubrequestOutcome, NotMade> {
         let relay = self.state.relay_mut();
         let outcome = relay.queue_child(self.request, wanted)?;
         if relay.may_last_begin() {
@@ -61,7 +61,7 @@ impl<'c> Next<'_, 'c> {
 
     /// Has the body's producer wait until a subrequest has ended. The filter keeps meanwhile what is pushed
     /// to it, and says afterwards that it is busy.
-    pub fn wait_for(&mut self, outcome: &Outcome) {
+    pub fn wait_for(&mut self, outcome: &SubrequestOutcome) {
         self.state.relay_mut().wait_for(outcome.clone());
     }
 
@@ -85,7 +85,7 @@ impl<'c> OutputState<'c> {
 
     /// Has it go on with a body, although it was empty.
     pub(crate) fn reopen(&mut self) {
-        self.source = Source::Open;
+        self.source = ResponseSource::Open;
         match self.progress {
             Progress::Complete => self.progress = Progress::Body,
             Progress::HeadHeld => self.reopen_kept(),
@@ -162,7 +162,7 @@ impl<'c> OutputState<'c> {
                 return Poll::Ready(Err(Unsent));
             }
             let is_relayed = self.is_relayed();
-            let is_end = is_relayed && self.source == Source::Ended;
+            let is_end = is_relayed && self.source == ResponseSource::Ended;
             let makes_room = !self.sink.is_empty() && (is_end || self.is_due(request));
             if makes_room && self.poll_empty(request, cx)?.is_pending() {
                 return Poll::Pending;
@@ -197,9 +197,9 @@ impl<'c> OutputState<'c> {
         let is_empty = self.relay.as_ref().is_none_or(|relay| relay.is_empty());
         let is_waiting = self.relay.as_ref().is_some_and(|relay| relay.is_waiting());
         match self.source {
-            Source::Ended => is_empty && !is_waiting,
-            Source::Open if self.urgency == Urgency::Flushed => is_empty && !self.is_relay_full(),
-            Source::Open => !self.is_relay_full(),
+            ResponseSource::Ended => is_empty && !is_waiting,
+            ResponseSource::Open if self.urgency == Urgency::Flushed => is_empty && !self.is_relay_full(),
+            ResponseSource::Open => !self.is_relay_full(),
         }
     }
 

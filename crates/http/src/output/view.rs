@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use clearway_base::log::Level;
 use clearway_base::units;
 use clearway_message::{ResponseHead, Text, Version};
-use clearway_site::{Keep, Look, Named, Quote, Scene, Size, Source, VariableId};
+use clearway_site::{Keep, Look, Named, Quote, Scene, Size, VariableId, VariableSource};
 
 use crate::output::{Compression, OutputState};
 use crate::request::Request;
@@ -125,12 +125,12 @@ impl<'c> View<'_, 'c> {
             return value;
         }
         match &binding.source {
-            Source::Builtin { eval, rest } => {
+            VariableSource::Builtin { eval, rest } => {
                 let mut out = Vec::new();
                 (eval(self, rest, &mut out) == Presence::Found).then_some(Cow::Owned(out))
             }
-            Source::Nothing => None,
-            Source::Computed { computed, name } => {
+            VariableSource::Nothing => None,
+            VariableSource::Computed { computed, name } => {
                 let value = compute(&**computed, name, self);
                 if binding.keep == Keep::Request {
                     self.request.values.keep(id, value.clone());
@@ -149,9 +149,9 @@ impl<'c> View<'_, 'c> {
             return if is_found { Presence::Found } else { Presence::NotFound };
         }
         match &binding.source {
-            Source::Builtin { eval, rest } => eval(self, rest, out),
-            Source::Nothing => Presence::NotFound,
-            Source::Computed { computed, name } => {
+            VariableSource::Builtin { eval, rest } => eval(self, rest, out),
+            VariableSource::Nothing => Presence::NotFound,
+            VariableSource::Computed { computed, name } => {
                 let value = compute(&**computed, name, self);
                 let presence = Presence::put(value.as_deref(), out);
                 if binding.keep == Keep::Request {

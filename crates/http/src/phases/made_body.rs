@@ -15,7 +15,7 @@ use crate::phases::spool::{NotPutAside, Spool};
 use crate::request::Request;
 use crate::request::body_file::{Fate, Keeper, TempFile};
 use crate::request::scripting::SharedHead;
-use crate::request::stored_body::{Place, StoredBody};
+use crate::request::stored_body::{BodyPlace, StoredBody};
 
 /// See the file's head.
 pub struct MadeBody {
@@ -114,8 +114,8 @@ impl MadeBody {
         }
         let spooled = self.spool.as_ref().and_then(|spool| Some((Arc::clone(spool.file()?), spool.len())));
         let body = match spooled {
-            Some((file, len)) => StoredBody { len, place: Place::File(file) },
-            None => StoredBody { len: self.data.len() as u64, place: Place::Memory(self.data.into()) },
+            Some((file, len)) => StoredBody { len, place: BodyPlace::File(file) },
+            None => StoredBody { len: self.data.len() as u64, place: BodyPlace::Memory(self.data.into()) },
         };
         request.replace_body(body).map_err(NotReplaced::SharedHead)
     }
@@ -164,5 +164,5 @@ pub async fn open_body_file(
     };
     let fate = if afterwards == Afterwards::Removed { Fate::Clean } else { Fate::Stays };
     let file = TempFile::new(Mutex::new(Some(Arc::new(open))), path, fate, Arc::new(keeper));
-    Ok(StoredBody { len, place: Place::File(Arc::new(file)) })
+    Ok(StoredBody { len, place: BodyPlace::File(Arc::new(file)) })
 }

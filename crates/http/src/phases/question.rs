@@ -5,7 +5,7 @@ use clearway_site::{LocationId, Part, ServerId, locations::Found};
 
 use crate::phases::Step;
 use crate::phases::engine::Active;
-use crate::request::{Origin, Place};
+use crate::request::{LocationState, Origin};
 
 /// What is to be asked makes no head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Active<'_> {
         let node = request.node_mut();
         node.location = location;
         if !leads_there {
-            node.rewriting.place = Place::Lost;
+            node.rewriting.place = LocationState::Lost;
         }
         self.rewrite(Part::Rewrite).await;
         // An `if` may have led to what it says.

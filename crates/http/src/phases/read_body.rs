@@ -26,7 +26,7 @@ use crate::request::answer::Answer;
 use crate::request::body::{BodyState, Receiving};
 use crate::request::body_file::{Fate, Keeper, Making, Unwritten, Writer};
 use crate::request::body_source::BodyError;
-use crate::request::stored_body::{KEPT, Place, StoredBody};
+use crate::request::stored_body::{BodyPlace, KEPT, StoredBody};
 use clearway_base::log::Verbatim;
 
 /// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
@@ -118,7 +118,7 @@ impl Exchange<'_, '_> {
         let read = read.map_err(|error| refuse(self.request, receiving, error));
         self.request.note_body(self.body.state);
         let Some(bytes) = read? else { return Ok(None) };
-        let stored = Arc::new(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) });
+        let stored = Arc::new(StoredBody { len: bytes.len() as u64, place: BodyPlace::Memory(bytes) });
         self.request.set_context(&KEPT, Some(Arc::clone(&stored)));
         Ok(Some(stored))
     }
@@ -332,7 +332,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
         }
         debug_assert!(self.receiving.is_done(), "a body is stored when all of it has come");
         let bytes = Bytes::from(std::mem::take(&mut self.data));
-        Ok(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })
+        Ok(StoredBody { len: bytes.len() as u64, place: BodyPlace::Memory(bytes) })
     }
 
     /// Has room in memory for what is read next.
@@ -392,7 +392,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
         debug_assert!(self.data.is_empty(), "everything was given to the writer");
         let writer = self.writer.take().expect("a write makes one");
         let len = writer.offset;
-        Ok(StoredBody { len, place: Place::File(writer.finish().await?) })
+        Ok(StoredBody { len, place: BodyPlace::File(writer.finish().await?) })
     }
 
     async fn create(&self, first: Vec<u8>) -> Result<(Writer, Vec<u8>), Failure> {

@@ -11,7 +11,7 @@ use crate::output::view::View;
 use crate::phases::engine::{Start, Turn};
 use crate::request::answer::{Answer, Redirect, Wanted};
 use crate::request::{
-    AliasTail, ErrorPages, KeepAlive, Origin, Pass, Place, Request, Rewriting, SentTarget, Text,
+    AliasTail, ErrorPages, KeepAlive, LocationState, Origin, Pass, Request, Rewriting, SentTarget, Text,
 };
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Location;
@@ -66,7 +66,7 @@ impl<'c> Request<'c> {
             Rewritten::Search => node.rewriting.wanted = Wanted::Location,
             Rewritten::Stay => {
                 node.rewriting.wanted = Wanted::Nothing;
-                node.rewriting.place = Place::Lost;
+                node.rewriting.place = LocationState::Lost;
             }
         }
     }
@@ -102,7 +102,7 @@ impl<'c> Request<'c> {
 
     /// Whether the path was rewritten in its location, and need not begin with its name any more (`break`).
     pub fn is_rewritten_in_place(&self) -> bool {
-        self.node().rewriting.place == Place::Lost
+        self.node().rewriting.place == LocationState::Lost
     }
 
     /// Goes on in a location without a name that belongs to the present one (`if`).
@@ -147,7 +147,7 @@ impl<'c> Request<'c> {
                 return Err(500);
             }
             self.node_mut().location = self.snapshot.location(self.server.base);
-        } else if rewriting.place == Place::Lost && self.location().root().kind != RootKind::Root {
+        } else if rewriting.place == LocationState::Lost && self.location().root().kind != RootKind::Root {
             let name = Verbatim(self.location().name());
             let lost =
                 format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten");

@@ -12,7 +12,8 @@ use crate::request::relay::{Addressee, Answering};
 use crate::request::sink::Sink;
 use crate::request::strands::{Bond, Strand, StrandId};
 use crate::request::subrequest::{
-    Audience, CapturedVariables, Delivery, Entry, NotMade, Outcome, Stub, SubPart, Subrequest, Terminated,
+    Audience, CapturedVariables, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, SubrequestOutcome,
+    Terminated,
 };
 use crate::request::tree::Asked;
 use crate::request::values::Values;
@@ -195,10 +196,10 @@ impl<'c> Exchange<'_, 'c> {
     ///
     /// # Errors
     /// It could not be made; that is logged.
-    pub fn capture(&mut self, mut wanted: Subrequest) -> Result<Outcome, NotMade> {
+    pub fn capture(&mut self, mut wanted: Subrequest) -> Result<SubrequestOutcome, NotMade> {
         let Delivery::Captured { most_bytes } = wanted.delivery else { return Err(NotMade) };
         let asked = self.request.ask(&wanted)?;
-        let outcome = Outcome::default();
+        let outcome = SubrequestOutcome::default();
         let conclude =
             wanted.capture.as_mut().map(|capture| std::mem::replace(&mut capture.conclude, Box::new(|_| ())));
         let (parent, kept) = (&*self.request, outcome.clone());

@@ -165,12 +165,12 @@ pub(super) struct StreamReader {
     taken_bytes: u64,
     /// What has come and has not had room.
     front: Bytes,
-    state: State,
+    state: StreamBodyState,
 }
 
 /// How far a body on a stream is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum StreamBodyState {
     Open,
     /// Its end was seen.
     Ended,
@@ -179,13 +179,13 @@ enum State {
 impl StreamReader {
     /// A body of which the length is known, or not before its end.
     pub(super) fn new(announced: Option<u64>) -> Self {
-        let (front, state) = (Bytes::new(), State::Open);
+        let (front, state) = (Bytes::new(), StreamBodyState::Open);
         Self { announced, received: 0, max_bytes: u64::MAX, taken_bytes: 0, front, state }
     }
 
     /// The end is waited for also behind all that was announced: more than that may come.
     fn is_done(&self) -> bool {
-        self.state == State::Ended && self.front.is_empty()
+        self.state == StreamBodyState::Ended && self.front.is_empty()
     }
 
     fn limit(&mut self, max_bytes: u64) -> Result<(), Fault> {
@@ -217,13 +217,13 @@ impl StreamReader {
 
     /// Takes the next piece in place of the one before it.
     fn poll_more(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        debug_assert!(self.state == State::Open, "nothing follows the end of a body");
+        debug_assert!(self.state == StreamBodyState::Open, "nothing follows the end of a body");
         let piece = ready!(stream.poll_body(cx)).map_err(BodyError::Broken)?;
         let is_last = piece.is_none() || stream.is_body_over();
         let piece = piece.unwrap_or_default();
         self.received += piece.len() as u64;
         if is_last {
-            self.state = State::Ended;
+            self.state = StreamBodyState::Ended;
             if self.announced.is_some_and(|announced| self.received < announced) {
                 return Poll::Ready(Err(BodyError::BelowLength));
             }

@@ -14,7 +14,7 @@ use clearway_message::Text;
 use crate::request::Request;
 use crate::request::sink::{FULL_BYTES, Pipe, PipeEnd, Sink};
 use crate::request::strands::{StrandId, Strands};
-use crate::request::subrequest::{Delivery, NotMade, Outcome, Subrequest, Terminated};
+use crate::request::subrequest::{Delivery, NotMade, Subrequest, SubrequestOutcome, Terminated};
 use crate::request::tree::{Asked, Live};
 use crate::response::chunk::{Chunk, Mark};
 use crate::tables::Http;
@@ -33,7 +33,7 @@ pub(crate) trait Answering {
 /// The filter or handler that has asked for a subrequest, and waits for it.
 pub(crate) struct Addressee<'c> {
     pub(crate) sink: Sink<'c>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: SubrequestOutcome,
     /// What its stub is, if it has one.
     pub(crate) content_type: Option<Text<'c>>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Relay<'c> {
     children: usize,
     queued_bytes: usize,
     /// What a filter waits for before it goes on.
-    awaited: Option<Outcome>,
+    awaited: Option<SubrequestOutcome>,
     past: Past,
 }
 
@@ -68,7 +68,7 @@ enum Piece<'c> {
 struct Child<'c> {
     stage: Stage,
     pipe: Arc<Pipe<'c>>,
-    outcome: Outcome,
+    outcome: SubrequestOutcome,
     _asked: Asked<'c>,
     /// Once it has begun.
     live: Option<Live<'c>>,
@@ -184,9 +184,9 @@ impl<'c> Relay<'c> {
         &mut self,
         request: &Request<'c>,
         wanted: Subrequest,
-    ) -> Result<Outcome, NotMade> {
+    ) -> Result<SubrequestOutcome, NotMade> {
         let asked = request.ask(&wanted)?;
-        let outcome = Outcome::default();
+        let outcome = SubrequestOutcome::default();
         self.queue.push_back(Piece::Child(Child {
             stage: Stage::Wanted(wanted),
             pipe: Arc::default(),
@@ -202,7 +202,7 @@ impl<'c> Relay<'c> {
     }
 
     /// Has the body's producer wait until a subrequest has ended.
-    pub(crate) fn wait_for(&mut self, outcome: Outcome) {
+    pub(crate) fn wait_for(&mut self, outcome: SubrequestOutcome) {
         self.awaited = Some(outcome);
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clearway_message::{HeaderName, Known, Method, validate_host};
 use clearway_site::{Look, VariableKind};
 
-use super::stored_body::{KEPT, Place, StoredBody};
+use super::stored_body::{BodyPlace, KEPT, StoredBody};
 use super::{Host, Request};
 
 /// What becomes of a variable that a script writes to.
@@ -103,7 +103,7 @@ impl Request<'_> {
     /// # Errors
     /// [`SharedHead`].
     pub fn set_stored_body(&mut self, bytes: Bytes) -> Result<(), SharedHead> {
-        self.replace_body(StoredBody { len: bytes.len() as u64, place: Place::Memory(bytes) })
+        self.replace_body(StoredBody { len: bytes.len() as u64, place: BodyPlace::Memory(bytes) })
     }
 
     /// The same with bytes that are in a file, or in memory.

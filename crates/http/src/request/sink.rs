@@ -11,7 +11,7 @@ use clearway_runtime::{Entered, TaskCell};
 use crate::link::send_queue::SendQueue;
 use crate::request::Request;
 use crate::request::strands::StrandId;
-use crate::request::subrequest::{Outcome, SUBREQUEST_CONF, Terminated};
+use crate::request::subrequest::{SUBREQUEST_CONF, SubrequestOutcome, Terminated};
 use crate::response::chunk::Chunk;
 
 /// What a pipe holds before its filler has to wait, bytes.
@@ -24,9 +24,9 @@ pub(crate) enum Sink<'c> {
     /// To its place in the body of its parent.
     Parent(PipeEnd<'c>),
     /// Nowhere: the asking request finds it here.
-    Memory(Outcome),
+    Memory(SubrequestOutcome),
     /// The same, with a limit of its own, bytes.
-    Capture(Outcome, u64),
+    Capture(SubrequestOutcome, u64),
     /// It has no body.
     Nowhere,
 }
@@ -141,7 +141,7 @@ impl<'c> Sink<'c> {
 
 /// As in nginx, what is kept in memory may not be longer than was announced, even if it was filtered.
 fn keep(
-    outcome: &Outcome,
+    outcome: &SubrequestOutcome,
     request: &Request<'_>,
     chunk: &Chunk<'_>,
     content_length: Option<u64>,

@@ -13,11 +13,11 @@ use crate::request::contexts::{ContextKey, Lasts};
 /// A body that was read to its end.
 pub struct StoredBody {
     pub(crate) len: u64,
-    pub(crate) place: Place,
+    pub(crate) place: BodyPlace,
 }
 
 /// Where it is.
-pub(crate) enum Place {
+pub(crate) enum BodyPlace {
     Memory(Bytes),
     File(Arc<TempFile>),
 }
@@ -39,8 +39,8 @@ impl StoredBody {
     #[must_use]
     pub fn in_memory(&self) -> Option<&Bytes> {
         match &self.place {
-            Place::Memory(bytes) => Some(bytes),
-            Place::File(_) => None,
+            BodyPlace::Memory(bytes) => Some(bytes),
+            BodyPlace::File(_) => None,
         }
     }
 
@@ -48,8 +48,8 @@ impl StoredBody {
     #[must_use]
     pub fn file(&self) -> Option<&Arc<TempFile>> {
         match &self.place {
-            Place::Memory(_) => None,
-            Place::File(file) => Some(file),
+            BodyPlace::Memory(_) => None,
+            BodyPlace::File(file) => Some(file),
         }
     }
 
@@ -61,12 +61,12 @@ impl StoredBody {
         let left = self.len.saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
         match &self.place {
-            Place::Memory(bytes) => {
+            BodyPlace::Memory(bytes) => {
                 debug_assert_eq!(bytes.len() as u64, self.len, "it is all in memory");
                 let start = bytes.len() - usize::try_from(left).expect("it is all in memory");
                 Ok(bytes.slice(start..start + count))
             }
-            Place::File(file) => file.read(offset, count).await.map(Bytes::from),
+            BodyPlace::File(file) => file.read(offset, count).await.map(Bytes::from),
         }
     }
 }

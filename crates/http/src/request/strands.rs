@@ -49,15 +49,15 @@ impl StrandId {
 /// The strands of a request. They may refer to this, so it has to be emptied (`clear`) and drops nothing.
 #[derive(Default)]
 pub struct Strands<'c> {
-    state: TaskCell<ManuallyDrop<Option<Box<State<'c>>>>>,
+    state: TaskCell<ManuallyDrop<Option<Box<StrandsState<'c>>>>>,
     /// Whether there is a state, known without entering: most requests have none.
     has_state: AtomicBool,
 }
 
 /// Once there was a strand.
 #[derive(Default)]
-struct State<'c> {
-    places: Vec<Place<'c>>,
+struct StrandsState<'c> {
+    places: Vec<StrandPlace<'c>>,
     live: u32,
     /// The root is to be polled once more.
     root: Wish,
@@ -142,7 +142,7 @@ fn reason(ended: io::Result<()>) -> Result<(), i32> {
 }
 
 /// Where a strand lives. Its waker is used again for others.
-struct Place<'c> {
+struct StrandPlace<'c> {
     occupant: Occupant<'c>,
     bond: Bond,
     call: Call,
@@ -185,7 +185,7 @@ impl Wake for Alarm {
     }
 }
 
-impl<'c> Place<'c> {
+impl<'c> StrandPlace<'c> {
     fn new(task: &Waker) -> Self {
         let alarm = Arc::new(Alarm { is_due: AtomicBool::new(false), task: task.clone() });
         Self {
@@ -217,13 +217,13 @@ impl<'c> Place<'c> {
     }
 }
 
-impl<'c> State<'c> {
+impl<'c> StrandsState<'c> {
     /// The place of a strand that begins.
     fn vacancy(&mut self) -> usize {
         let vacant = self.places.iter().position(|place| matches!(place.occupant, Occupant::Nobody));
         vacant.unwrap_or_else(|| {
             // Before the first poll of the request that has strands nobody can be woken.
-            self.places.push(Place::new(self.task.as_ref().unwrap_or(Waker::noop())));
+            self.places.push(StrandPlace::new(self.task.as_ref().unwrap_or(Waker::noop())));
             self.places.len() - 1
         })
     }
@@ -236,7 +236,8 @@ impl<'c> State<'c> {
         self.task = Some(task.clone());
         for place in &mut self.places {
             let occupant = std::mem::replace(&mut place.occupant, Occupant::Nobody);
-            *place = Place { occupant, bond: place.bond, call: Call::Notified, ..Place::new(task) };
+            *place =
+                StrandPlace { occupant, bond: place.bond, call: Call::Notified, ..StrandPlace::new(task) };
         }
     }
 
@@ -254,7 +255,7 @@ impl<'c> State<'c> {
 
     /// Takes the next strand that is due, from a place on.
     fn take_due(&mut self, from: usize) -> Option<(usize, Strand<'c>, Waker)> {
-        let due = |(at, place): (usize, &mut Place<'c>)| {
+        let due = |(at, place): (usize, &mut StrandPlace<'c>)| {
             let strand = place.take_due()?;
             Some((from + at, strand, std::mem::replace(&mut place.waker, Waker::noop().clone())))
         };
@@ -284,11 +285,11 @@ impl<'c> State<'c> {
 }
 
 impl<'c> Strands<'c> {
-    fn state(&self) -> Entered<'_, ManuallyDrop<Option<Box<State<'c>>>>> {
+    fn state(&self) -> Entered<'_, ManuallyDrop<Option<Box<StrandsState<'c>>>>> {
         self.state.enter()
     }
 
-    fn with<R>(&self, look: impl FnOnce(&mut State<'c>) -> R) -> Option<R> {
+    fn with<R>(&self, look: impl FnOnce(&mut StrandsState<'c>) -> R) -> Option<R> {
         self.state().as_deref_mut().map(look)
     }
 
@@ -351,7 +352,7 @@ impl<'c> Strands<'c> {
 
     /// Whether another part of the request wants one of these to look.
     pub(crate) fn is_any_notified(&self, mut ids: impl Iterator<Item = StrandId>) -> bool {
-        let is_notified = |state: &mut State<'c>| ids.any(|id| state.places[id.place()].is_notified());
+        let is_notified = |state: &mut StrandsState<'c>| ids.any(|id| state.places[id.place()].is_notified());
         self.with(is_notified).unwrap_or_default()
     }
 
@@ -381,8 +382,9 @@ impl<'c> Strands<'c> {
     }
 
     fn has_joined(&self) -> bool {
-        let is_joined =
-            |place: &Place<'c>| place.bond == Bond::Joined && !matches!(place.occupant, Occupant::Nobody);
+        let is_joined = |place: &StrandPlace<'c>| {
+            place.bond == Bond::Joined && !matches!(place.occupant, Occupant::Nobody)
+        };
         !self.is_empty() && self.state().as_ref().is_some_and(|state| state.places.iter().any(is_joined))
     }
 

@@ -187,7 +187,7 @@ pub(crate) enum Audience {
 
 /// A subrequest as its caller sees it.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome(Arc<OutcomeState>);
+pub struct SubrequestOutcome(Arc<OutcomeState>);
 
 #[derive(Debug, Default)]
 struct OutcomeState {
@@ -198,7 +198,7 @@ struct OutcomeState {
 
 const TERMINATED: u32 = 1 << 16;
 
-impl Outcome {
+impl SubrequestOutcome {
     /// Its status, once it has ended.
     #[must_use]
     pub fn status(&self) -> Option<u16> {

@@ -8,7 +8,8 @@ use std::task::Poll;
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{
-    Asking, Capture, CapturedVariables, Delivery, Outcome, Request, ResponseHead, Subrequest, Written,
+    Asking, Capture, CapturedVariables, Delivery, Request, ResponseHead, Subrequest, SubrequestOutcome,
+    Written,
 };
 use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Stack, Value};
 use clearway_message::{Method, uri};
@@ -251,7 +252,7 @@ fn begin(call: &mut Call<'_>, all: Vec<Wanted>) -> Result<Returns, Raise> {
         let Scene::Handler(exchange) = scene else { return None };
         let most_bytes = *exchange.request.conf(&NET_CONF).capture_max_bytes;
         let slot = RequestState::of(exchange.request).and_then(RequestState::usable_slot);
-        let mut begun: Vec<(Outcome, Lines)> = Vec::with_capacity(all.len());
+        let mut begun: Vec<(SubrequestOutcome, Lines)> = Vec::with_capacity(all.len());
         if all.iter().any(|wanted| !are_writable(exchange.request, &wanted.changes.values)) {
             return None;
         }
@@ -343,7 +344,7 @@ fn are_writable(request: &Request<'_>, values: &Pairs) -> bool {
 }
 
 /// Pushes the table of one response.
-fn push_response(stack: &mut Stack<'_>, outcome: &Outcome, lines: &Lines) {
+fn push_response(stack: &mut Stack<'_>, outcome: &SubrequestOutcome, lines: &Lines) {
     debug_assert!(outcome.ended().is_some(), "a subrequest is waited for");
     let height = stack.len();
     let ended = outcome.ended().unwrap_or(Err(500));

@@ -10,7 +10,7 @@ use clearway_pcre::{Code, CompileError, Jit, Matcher, Options};
 use crate::api::arguments::{make_text, text_at};
 use crate::api::room::{Install, put};
 use crate::current::current;
-use crate::vm::regexes::{Flags, Numbered, Regexes, Remember, Source};
+use crate::vm::regexes::{Flags, Numbered, RegexSource, Regexes, Remember};
 
 /// Installs `ngx.re`.
 ///
@@ -91,7 +91,7 @@ fn ready(
         }
     };
     // One that is not to be remembered counts as compiled each time.
-    if source != Source::Known || flags.memory == Remember::Not {
+    if source != RegexSource::Known || flags.memory == Remember::Not {
         note(call, source, flags, regexes.conf.cache_max_entries)?;
     }
     Ok(Ok(Ready { code, flags }))
@@ -108,12 +108,12 @@ pub(super) fn compile_failed(error: &CompileError, pattern: &[u8]) -> Vec<u8> {
 }
 
 /// What the log is told of an expression that was compiled.
-fn note(call: &mut Call<'_>, source: Source, flags: Flags, max: usize) -> Result<(), Raise> {
+fn note(call: &mut Call<'_>, source: RegexSource, flags: Flags, max: usize) -> Result<(), Raise> {
     current(call, |current| {
         if flags.jit == Jit::On {
             current.log(Level::Debug, format_args!("pcre2 JIT compiled successfully"));
         }
-        if source == Source::TooMany {
+        if source == RegexSource::TooMany {
             let text = format_args!("lua exceeding regex cache max entries ({max})");
             current.log(Level::Warn, text);
         }

@@ -14,7 +14,7 @@ use clearway_runtime::{LoopRef, Socket};
 use super::room::{Install, put};
 use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
 use crate::socket::conf::SocketConf;
-use crate::socket::connection::{Direction, Rest, Source, Tcp, TcpState, Timeouts};
+use crate::socket::connection::{Direction, Rest, Tcp, TcpSource, TcpState, Timeouts};
 use crate::socket::operations::{
     self, Connecting, Receiving, Sending, Target, connect, receive, received, received_until, send,
 };
@@ -388,7 +388,7 @@ fn connected(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Tcp>, Returns
     let is_closed = found.as_ref().is_none_or(|tcp| {
         let state = tcp.state();
         let direction = if verb == "send" { state.writing } else { state.reading };
-        let has_source = state.conn.is_some() || tcp.source != Source::Connection;
+        let has_source = state.conn.is_some() || tcp.source != TcpSource::Connection;
         (!has_source && !state.is_connecting && state.input.is_empty()) || direction == Direction::Closed
     });
     match found {
@@ -530,10 +530,10 @@ fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
     wait_for(call, Receiving::new(Arc::clone(&tcp), home, want, received_until), tcp.source)
 }
 
-fn wait_for(call: &mut Call<'_>, receiving: Receiving, source: Source) -> Result<Returns, Raise> {
+fn wait_for(call: &mut Call<'_>, receiving: Receiving, source: TcpSource) -> Result<Returns, Raise> {
     match source {
-        Source::Connection => pause(call, Pause::Operation(Operation::new(receive(receiving)))),
-        Source::Body | Source::Client => pause(call, Pause::Receive(receiving)),
+        TcpSource::Connection => pause(call, Pause::Operation(Operation::new(receive(receiving)))),
+        TcpSource::Body | TcpSource::Client => pause(call, Pause::Receive(receiving)),
     }
 }
 
@@ -611,12 +611,12 @@ fn send_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Some(home) = current(call, |current| current.home())? else {
         return Err(call.raise("no request found"));
     };
-    let source = tcp.source;
-    let sending = Sending::new(tcp, home, data);
-    match source {
-        Source::Client => pause(call, Pause::Send(sending)),
-        Source::Connection | Source::Body => pause(call, Pause::Operation(Operation::new(send(sending)))),
-    }
+    let (source, sending) = (tcp.source, Sending::new(tcp, home, data));
+    let pausing = match source {
+        TcpSource::Client => Pause::Send(sending),
+        TcpSource::Connection | TcpSource::Body => Pause::Operation(Operation::new(send(sending))),
+    };
+    pause(call, pausing)
 }
 
 /// A socket that nothing uses at the moment; else what the function answers.

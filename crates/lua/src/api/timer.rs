@@ -9,7 +9,7 @@ use clearway_runtime::TaskCell;
 use super::room::{Install, put};
 use crate::alone::Alone;
 use crate::current::{Current, LuaPhase, Phases, Scene, allow, current};
-use crate::place::{AloneConf, Place, Tail};
+use crate::place::{AloneConf, AlonePlace, Tail};
 use crate::request_state::RequestState;
 use crate::timer_task::{Delayed, start};
 use crate::vm::net_settings::NET_MAIN;
@@ -120,11 +120,11 @@ fn slot_of(current: &mut Current<'_>) -> Option<Arc<Slot>> {
 
 /// Where its lines go and what stands behind them, and what holds for it: as where it is made, or in `http`.
 /// What it is called is left to say.
-pub(super) fn place_of(current: &mut Current<'_>, snapshot: &Snapshot) -> Place {
+pub(super) fn place_of(current: &mut Current<'_>, snapshot: &Snapshot) -> AlonePlace {
     if let Some(alone) = current.alone {
         let place = &alone.place;
         let tail = Tail { context: LuaPhase::Timer.context_name(), serial: None, ..place.tail.clone() };
-        return Place { tail, ..place.clone() };
+        return AlonePlace { tail, ..place.clone() };
     }
     let of_request = current.scene(|scene: Scene<'_, '_, '_>| {
         let request = scene.request();
@@ -132,11 +132,11 @@ pub(super) fn place_of(current: &mut Current<'_>, snapshot: &Snapshot) -> Place 
         let text = |name: &[u8]| scene.view().variable_named(name).map(|text| text.to_vec().into());
         let server = Some(request.listen_address().to_string().into());
         let tail = Tail { client: text(b"remote_addr"), server, tid: request.identity(), ..Tail::default() };
-        Place { sinks: request.location().core.error_log.iter().cloned().collect(), tail, conf }
+        AlonePlace { sinks: request.location().core.error_log.iter().cloned().collect(), tail, conf }
     });
     of_request.unwrap_or_else(|| {
         let location = snapshot.outermost();
         let sinks = location.core.error_log.iter().cloned().collect();
-        Place { sinks, tail: Tail::default(), conf: AloneConf::of(location) }
+        AlonePlace { sinks, tail: Tail::default(), conf: AloneConf::of(location) }
     })
 }

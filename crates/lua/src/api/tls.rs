@@ -10,7 +10,7 @@ use clearway_tls::{Chain, Context, Pair, PrivateKey};
 use super::room::{Install, put};
 use super::tcp::{find, log, refuse, timeouts};
 use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
-use crate::socket::connection::{Direction, Source};
+use crate::socket::connection::{Direction, TcpSource};
 use crate::socket::secure::{Handshake, Wish, handshake, push_session};
 use crate::threads::Operation;
 use crate::vm::tls_settings::TLS_CONF;
@@ -77,7 +77,7 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
         let state = tcp.state();
         let is_closed = state.reading == Direction::Closed || state.writing == Direction::Closed;
         match (state.busy(), &state.conn) {
-            _ if tcp.source != Source::Connection => Some("not supported for downstream sockets"),
+            _ if tcp.source != TcpSource::Connection => Some("not supported for downstream sockets"),
             (Some(busy), _) => Some(busy),
             (None, Some(_)) if !is_closed => None,
             _ => Some("closed"),

@@ -12,9 +12,9 @@ use super::room::{Install, put};
 use super::timer::place_of;
 use crate::copy;
 use crate::current::{Current, LuaPhase, Pause, Phases, YIELDABLE, allow, current, pause};
-use crate::place::Place;
+use crate::place::AlonePlace;
 use crate::pooled::{OfPool, POOLED, Pooled, Refusal, Which};
-use crate::pooled_call::{self, Outcome};
+use crate::pooled_call::{self, PooledOutcome};
 use crate::threads::{Answers, Operation};
 use crate::vm::state::VmState;
 
@@ -189,7 +189,7 @@ fn make(current: &mut Current<'_>, arguments: Vec<u8>) -> Option<(pooled_call::C
 }
 
 /// What runs elsewhere may take its time.
-fn place_for_calls(current: &mut Current<'_>) -> Option<Place> {
+fn place_for_calls(current: &mut Current<'_>) -> Option<AlonePlace> {
     let snapshot = current.vm.snapshot.upgrade()?;
     let mut place = place_of(current, &snapshot);
     place.tail.context = LuaPhase::WorkerThread.context_name();
@@ -198,7 +198,7 @@ fn place_for_calls(current: &mut Current<'_>) -> Option<Place> {
 }
 
 /// A call that was taken: it is run, whatever becomes of its caller.
-struct Posted(Option<Task<Outcome>>);
+struct Posted(Option<Task<PooledOutcome>>);
 
 impl Drop for Posted {
     fn drop(&mut self) {
@@ -228,14 +228,14 @@ async fn wait(mut posted: Posted, home: LoopRef, timeout_ms: Option<u64>) -> Ans
     .await;
     let task = posted.0.take();
     match done {
-        Some(Ok(Outcome::Returned(results))) => Answers::Push(
+        Some(Ok(PooledOutcome::Returned(results))) => Answers::Push(
             Box::new(move |stack| {
                 stack.push(true);
                 copy::read(stack, &results);
             }),
             None,
         ),
-        Some(Ok(Outcome::Failed(text))) => failed(text),
+        Some(Ok(PooledOutcome::Failed(text))) => failed(text),
         Some(Err(error)) => failed(error.to_string().into_bytes()),
         None => {
             drop(task);

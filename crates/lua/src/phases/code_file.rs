@@ -8,7 +8,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Errand, Exchange, Request, View};
 use clearway_offload::{At, Error, Task};
 
-use crate::code::{Code, Source};
+use crate::code::{Code, CodeSource};
 use crate::current::LuaPhase;
 use crate::vm::interpreter::Interpreter;
 use crate::vm::settings::{LUA_CONF, LUA_MAIN};
@@ -36,7 +36,7 @@ type Reading = Task<std::io::Result<Vec<u8>>>;
 
 /// The name of the file that the code is in, if it is in one.
 pub(super) fn path_of(view: &View<'_, '_>, code: &Code) -> Option<Vec<u8>> {
-    let Source::File(value) = code.source() else { return None };
+    let CodeSource::File(value) = code.source() else { return None };
     let mut path = Vec::new();
     value.append(view, &mut path);
     Some(full_name(view.request.configured_prefix(), &path))
@@ -106,7 +106,7 @@ pub(super) enum FilterFile {
 impl FilterFile {
     /// Whether the VM lacks the code, which is to be read then ([`Self::begin`]).
     pub(super) fn is_missing(&self, interpreter: &Interpreter, code: &Code) -> bool {
-        let is_file = matches!(code.source(), Source::File(_));
+        let is_file = matches!(code.source(), CodeSource::File(_));
         matches!(self, Self::Unknown) && is_file && !interpreter.has_compiled(code)
     }
 

@@ -14,11 +14,11 @@ use clearway_http::{
 use clearway_runtime::TaskCell;
 
 use crate::alone::Alone;
-use crate::code::{Code, Source};
+use crate::code::{Code, CodeSource};
 use crate::current::{LuaPhase, Pause};
 use crate::phases::directives::use_variables;
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
-use crate::place::{AloneConf, Place, Tail};
+use crate::place::{AloneConf, AlonePlace, Tail};
 use crate::request_state::Remembered;
 use crate::shaking::Shaking;
 use crate::vm::interpreter::Interpreter;
@@ -197,7 +197,7 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, mut wishes: Wishes)
     let before = before.filter(|before| Arc::ptr_eq(&before.slot, &slot));
     let alone = Arc::new(Alone {
         home: about.home,
-        place: Place {
+        place: AlonePlace {
             sinks: about.sinks.as_slice().into(),
             tail: Tail {
                 context: phase.context_name(),
@@ -303,10 +303,10 @@ pub(super) fn start(
 ) -> Result<clearway_luajit::Coroutine, Failure> {
     if !interpreter.has_compiled(code) {
         match code.source() {
-            Source::Inline(_) => interpreter.compile(code).map_err(|fault| {
+            CodeSource::Inline(_) => interpreter.compile(code).map_err(|fault| {
                 Failure::Load([b"failed to load inlined Lua code: ", fault.text()].concat())
             })?,
-            Source::File(_) => {
+            CodeSource::File(_) => {
                 let name = code.directive();
                 return Err(Failure::Load(format!("the file of {name}_file was not loaded").into_bytes()));
             }

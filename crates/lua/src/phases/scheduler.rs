@@ -21,7 +21,7 @@ use crate::current::{BodyWork, Current, LuaPhase, Pause};
 use crate::metrics;
 use crate::phases::made_body;
 use crate::request_state::{OnAbort, RequestState};
-use crate::socket::connection::Source;
+use crate::socket::connection::TcpSource;
 use crate::socket::operations::{Receiving, Sending};
 use crate::threads::{Answers, Hold, Number, Polls, State, Threads, Wait, push_results};
 use crate::vm::interpreter::{Interpreter, Recovery};
@@ -115,7 +115,7 @@ impl Ground<'_, '_, '_> {
     /// Goes on with what is received of the body, or of the client.
     fn poll_receive(&mut self, receiving: &mut Receiving, cx: &mut Context<'_>) -> Poll<Answers> {
         let Self::Request(exchange) = self else { return Poll::Ready(Answers::Failed("no request".into())) };
-        let is_raw = receiving.tcp.source == Source::Client;
+        let is_raw = receiving.tcp.source == TcpSource::Client;
         receiving.poll(
             &mut |_, buffer, cx| {
                 if is_raw {

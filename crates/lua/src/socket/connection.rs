@@ -181,14 +181,14 @@ pub(crate) struct Tcp {
     pub(crate) conf: SocketConf,
     /// The key of its pool.
     pub(crate) key: Vec<u8>,
-    pub(crate) source: Source,
+    pub(crate) source: TcpSource,
     /// What stands behind its lines of the log: the server, as it was said, and its address.
     tail: OnceLock<String>,
 }
 
 /// What it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum TcpSource {
     /// What comes on a connection.
     Connection,
     /// The body of the request.
@@ -220,19 +220,19 @@ impl Tcp {
             used: 0,
             timeouts,
         };
-        Self { state: TaskCell::new(state), conf, key, source: Source::Connection, tail: OnceLock::new() }
+        Self { state: TaskCell::new(state), conf, key, source: TcpSource::Connection, tail: OnceLock::new() }
     }
 
     /// One that receives the body of its request.
     pub(crate) fn of_body(conf: SocketConf, timeouts: Timeouts) -> Self {
-        let tcp = Self { source: Source::Body, ..Self::new(conf, Vec::new(), timeouts) };
+        let tcp = Self { source: TcpSource::Body, ..Self::new(conf, Vec::new(), timeouts) };
         tcp.state().is_connecting = false;
         tcp
     }
 
     /// The client's own, with what has come from it.
     pub(crate) fn of_client(conf: SocketConf, timeouts: Timeouts, received: &[u8]) -> Self {
-        let tcp = Self { source: Source::Client, ..Self::new(conf, Vec::new(), timeouts) };
+        let tcp = Self { source: TcpSource::Client, ..Self::new(conf, Vec::new(), timeouts) };
         {
             let mut state = tcp.state();
             state.is_connecting = false;

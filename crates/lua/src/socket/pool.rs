@@ -174,11 +174,11 @@ struct Shared {
     backlog: Option<usize>,
     /// Idle ones included.
     connections: AtomicUsize,
-    waiting: SegQueue<Arc<Place>>,
+    waiting: SegQueue<Arc<LinePlace>>,
 }
 
 /// The place of a `connect` that waits for a connection of its key.
-struct Place {
+struct LinePlace {
     bell: Bell,
     /// What it is given: one that was put aside, and how often that was used.
     conn: ArcSwapOption<(Arc<Conn>, u32)>,
@@ -216,7 +216,7 @@ impl Shared {
 /// A `connect` that waits.
 pub(crate) struct Queued {
     waiter: Waiter,
-    place: Arc<Place>,
+    place: Arc<LinePlace>,
     shared: Arc<Shared>,
 }
 
@@ -356,7 +356,7 @@ impl Pools {
                 return Room::Full;
             }
             let (waiter, bell) = Waiter::new(home, Some(limit_ms));
-            let place = Arc::new(Place { bell, conn: ArcSwapOption::empty() });
+            let place = Arc::new(LinePlace { bell, conn: ArcSwapOption::empty() });
             shared.waiting.push(Arc::clone(&place));
             return Room::Later(Queued { waiter, place, shared: Arc::clone(shared) });
         }

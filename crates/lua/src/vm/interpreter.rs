@@ -13,7 +13,7 @@ use clearway_log::UtcOffset;
 use clearway_luajit::{Coroutine, Fault, FaultKind, Reference, Vm};
 use clearway_zone::Zone;
 
-use crate::code::{Code, Source};
+use crate::code::{Code, CodeSource};
 use crate::vm::regexes::RegexConf;
 use crate::vm::state::{Dictionaries, VmPlace, VmState};
 
@@ -98,7 +98,7 @@ impl Interpreter {
     /// # Errors
     /// The mistake in it.
     pub fn compile(&mut self, code: &Code) -> Result<(), Fault> {
-        let Source::Inline(text) = code.source() else { unreachable!("files are loaded by `file`") };
+        let CodeSource::Inline(text) = code.source() else { unreachable!("files are loaded by `file`") };
         let number = code.number();
         if !self.compiled.contains_key(&number) {
             let function = self.vm.load(text, code.chunk())?;

@@ -106,7 +106,7 @@ pub(crate) type Known = (Flags, Arc<Code>);
 
 /// How an expression was come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum RegexSource {
     Known,
     Compiled,
     /// Compiled, and not remembered, as there are too many.
@@ -133,24 +133,28 @@ impl Regexes {
     }
 
     /// The expression of this text.
-    pub(crate) fn code(&mut self, pattern: &[u8], flags: Flags) -> Result<(Arc<Code>, Source), CompileError> {
+    pub(crate) fn code(
+        &mut self,
+        pattern: &[u8],
+        flags: Flags,
+    ) -> Result<(Arc<Code>, RegexSource), CompileError> {
         if let Some((last, of, code)) = &self.last
             && **last == *pattern
             && *of == flags
         {
-            return Ok((Arc::clone(code), Source::Known));
+            return Ok((Arc::clone(code), RegexSource::Known));
         }
         let known = self.known.get(pattern).and_then(|all| all.iter().find(|(of, _)| *of == flags));
         if let Some((_, code)) = known {
-            return Ok((Arc::clone(code), Source::Known));
+            return Ok((Arc::clone(code), RegexSource::Known));
         }
         let code = Arc::new(Code::compile(pattern, flags.options, flags.jit)?);
         if flags.memory == Remember::Not {
             self.last = Some((pattern.into(), flags, Arc::clone(&code)));
-            return Ok((code, Source::Compiled));
+            return Ok((code, RegexSource::Compiled));
         }
         if self.count >= self.conf.cache_max_entries {
-            return Ok((code, Source::TooMany));
+            return Ok((code, RegexSource::TooMany));
         }
         self.known.entry(pattern.into()).or_default().push((flags, Arc::clone(&code)));
         self.count += 1;
@@ -160,6 +164,6 @@ impl Regexes {
             self.known.values().map(Vec::len).sum::<usize>(),
             "those that are remembered are counted"
         );
-        Ok((code, Source::Compiled))
+        Ok((code, RegexSource::Compiled))
     }
 }

@@ -12,7 +12,7 @@ use clearway_luajit::{Fault, FaultKind, Resumed, samples};
 use clearway_offload::Pool;
 use clearway_runtime::{LoopRef, PerLoop, Runtime};
 
-use crate::code::{Code, Source};
+use crate::code::{Code, CodeSource};
 use crate::current::{Current, LuaPhase};
 use crate::vm::choice::worker_id;
 use crate::vm::interpreter::{Installer, Interpreter, VmSettings};
@@ -198,8 +198,8 @@ fn run(
     let directive = code.directive();
     let read;
     let (text, chunk, form) = match code.source() {
-        Source::Inline(text) => (&text[..], code.chunk().clone(), ""),
-        Source::File(path) => {
+        CodeSource::Inline(text) => (&text[..], code.chunk().clone(), ""),
+        CodeSource::File(path) => {
             let path = full_name(&interpreter.state.prefix, path.as_literal().unwrap_or_default());
             read = texts.get(&path, read_file).map_err(|error| {
                 let reason = cannot_open(&path, &error, phase);
@@ -361,7 +361,7 @@ impl Maker {
 
     /// What cannot be read or compiled is found so again by the requests that need it.
     fn compile_ahead(&self, interpreter: &mut Interpreter, code: &Code, texts: &Texts) {
-        let Source::File(value) = code.source() else { return };
+        let CodeSource::File(value) = code.source() else { return };
         let path = full_name(&self.settings.prefix, value.as_literal().unwrap_or_default());
         if let Ok(text) = texts.get(&path, read_file) {
             let _ = interpreter.compile_ahead(code, &path, &text);

@@ -304,13 +304,13 @@ fn look_up(blocking: &Blocking, path: &[u8], credentials: Credentials) -> Result
 /// Looks for the line of a user in a file that comes in parts.
 struct Search<'u> {
     user: &'u [u8],
-    place: Place,
+    place: LinePart,
     stored: Vec<u8>,
 }
 
 /// Where in a line it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum LinePart {
     /// In the name, of which so many bytes are those of the user.
     Name(usize),
     /// In the password of the user.
@@ -327,25 +327,27 @@ enum Progress {
 
 impl<'u> Search<'u> {
     fn new(user: &'u [u8]) -> Self {
-        Self { user, place: Place::Name(0), stored: Vec::new() }
+        Self { user, place: LinePart::Name(0), stored: Vec::new() }
     }
 
     fn feed(&mut self, part: &[u8]) -> Progress {
         for &byte in part {
             self.place = match (self.place, byte) {
-                (Place::Password, b'\n' | b'\r' | b':') => return Progress::Complete,
-                (Place::Password, _) if self.stored.len() == STORED_MAX_BYTES => return Progress::Complete,
-                (Place::Password, byte) => {
+                (LinePart::Password, b'\n' | b'\r' | b':') => return Progress::Complete,
+                (LinePart::Password, _) if self.stored.len() == STORED_MAX_BYTES => {
+                    return Progress::Complete;
+                }
+                (LinePart::Password, byte) => {
                     self.stored.push(byte);
-                    Place::Password
+                    LinePart::Password
                 }
-                (_, b'\n') => Place::Name(0),
-                (Place::Name(0), b'#' | b'\r') => Place::Other,
-                (Place::Name(matched), b':') if matched == self.user.len() => Place::Password,
-                (Place::Name(matched), byte) if self.user.get(matched) == Some(&byte) => {
-                    Place::Name(matched + 1)
+                (_, b'\n') => LinePart::Name(0),
+                (LinePart::Name(0), b'#' | b'\r') => LinePart::Other,
+                (LinePart::Name(matched), b':') if matched == self.user.len() => LinePart::Password,
+                (LinePart::Name(matched), byte) if self.user.get(matched) == Some(&byte) => {
+                    LinePart::Name(matched + 1)
                 }
-                _ => Place::Other,
+                _ => LinePart::Other,
             };
         }
         Progress::Open
@@ -353,7 +355,7 @@ impl<'u> Search<'u> {
 
     /// What the file has for the user.
     fn stored(&self) -> Option<&[u8]> {
-        (self.place == Place::Password).then_some(&self.stored)
+        (self.place == LinePart::Password).then_some(&self.stored)
     }
 }
 

@@ -147,7 +147,7 @@ static VARIABLES: &[VariableSpec] = &[VariableSpec {
     kind: VariableKind::Exact,
     doc: "The outcome of `limit_conn`: `PASSED`, `REJECTED` or `REJECTED_DRY_RUN`.",
     eval: |view, _, out| {
-        let status = conclusion(view.request, &CONCLUSION, |outcome: &Outcome| outcome.status.as_str());
+        let status = conclusion(view.request, &CONCLUSION, |outcome: &LimitOutcome| outcome.status.as_str());
         Presence::put(status.map(str::as_bytes), out)
     },
 }];
@@ -167,7 +167,7 @@ struct Limit {
 }
 
 /// What became of a request, and where it is counted until it ends.
-struct Outcome {
+struct LimitOutcome {
     status: Status,
     _marks: Marks,
 }
@@ -195,10 +195,10 @@ fn is_enabled(enabling: &Enabling<'_>) -> bool {
     !enabling.confs.of(&LIMIT_CONF).limits.is_empty()
 }
 
-static CONCLUSION: ConclusionKey<Outcome> = ConclusionKey::new();
+static CONCLUSION: ConclusionKey<LimitOutcome> = ConclusionKey::new();
 
 fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
-    if conclusion(exchange.request, &CONCLUSION, |_: &Outcome| ()).is_some() {
+    if conclusion(exchange.request, &CONCLUSION, |_: &LimitOutcome| ()).is_some() {
         return Step::Declined;
     }
     let conf = exchange.request.conf(&LIMIT_CONF);
@@ -212,7 +212,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
         }
     };
     metrics::of(status).increment();
-    conclude(exchange.request, &CONCLUSION, Outcome { status, _marks: marks });
+    conclude(exchange.request, &CONCLUSION, LimitOutcome { status, _marks: marks });
     if status == Status::Rejected { Step::status(*conf.refusal.status) } else { Step::Declined }
 }
 

@@ -61,7 +61,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         see: &["set_real_ip_from", "real_ip_recursive", "listen", "allow"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&REALIP_CONF).place, |directive| {
-                Ok(Place::parse(&directive.args[0]))
+                Ok(AddressSource::parse(&directive.args[0]))
             })
         },
     },
@@ -117,7 +117,7 @@ static REALIP_CONF: ConfKey<RealipConf> = ConfKey::new(Level::Location);
 settings! {
     struct RealipConf {
         trusted: Setting<Vec<Trusted>>,
-        place: Setting<Place> = Place::RealIp,
+        place: Setting<AddressSource> = AddressSource::RealIp,
         depth: Setting<Depth> = Depth::Last,
     }
 }
@@ -141,7 +141,7 @@ impl Trusted {
 
 /// Where the address of the client is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum AddressSource {
     /// `X-Real-IP`.
     RealIp,
     /// All lines of `X-Forwarded-For`.
@@ -152,7 +152,7 @@ enum Place {
     ProxyProtocol,
 }
 
-impl Place {
+impl AddressSource {
     /// Names of headers are the same in any case, but these are not looked for in any other than the usual
     /// one: `x-forwarded-for` is a header of which one line counts, as in nginx.
     fn parse(argument: &Bytes) -> Self {
@@ -187,13 +187,13 @@ fn find(request: &Request<'_>, conf: &RealipConf) -> Option<PeerAddr> {
         forwarded_peer(request.connection_peer(), lines.iter().copied(), trusts, *conf.depth)
     };
     match &*conf.place {
-        Place::RealIp => follow(&[named(b"x-real-ip").next()?]),
-        Place::ForwardedFor => {
+        AddressSource::RealIp => follow(&[named(b"x-real-ip").next()?]),
+        AddressSource::ForwardedFor => {
             let lines: smallvec::SmallVec<[&[u8]; 4]> = named(b"x-forwarded-for").collect();
             follow(&lines)
         }
-        Place::Header(name) => follow(&[lines(request, name).next()?]),
-        Place::ProxyProtocol => {
+        AddressSource::Header(name) => follow(&[lines(request, name).next()?]),
+        AddressSource::ProxyProtocol => {
             let source = &request.proxied()?.source;
             Some(match follow(&[source.address.as_bytes()])? {
                 PeerAddr::V4(ip, _) => PeerAddr::V4(ip, source.port),

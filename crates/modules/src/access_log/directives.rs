@@ -11,7 +11,7 @@ use clearway_http::Load;
 use clearway_log::{Buffering, FileCacheConfig, syslog};
 
 use super::format::Format;
-use super::{Destination, File, KNOWN, LOG_CONF, Log, State, writer};
+use super::{Destination, File, KNOWN, LOG_CONF, Log, LogsState, writer};
 use crate::content::files::to_path;
 
 /// `buffer=` where only `gzip` is given, bytes.
@@ -34,7 +34,7 @@ pub(super) fn read_log_format(scope: &mut Scope<'_, Load>, directive: &Directive
 pub(super) fn read_access_log(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let args = &directive.args;
     if &args[0][..] == b"off" {
-        scope.conf.location(&LOG_CONF).logs.here().state = State::Off;
+        scope.conf.location(&LOG_CONF).logs.here().state = LogsState::Off;
         return match args.get(1) {
             Some(more) => Err(directive.error(message(&[&"invalid parameter \"", more, &"\""]))),
             None => Ok(()),

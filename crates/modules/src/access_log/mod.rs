@@ -151,12 +151,12 @@ settings! {
 
 #[derive(Clone, Default)]
 struct Logs {
-    state: State,
+    state: LogsState,
     logs: Vec<Log>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum LogsState {
     #[default]
     On,
     Off,
@@ -183,7 +183,7 @@ enum Destination {
 impl LogConf {
     /// `off` wins over other logs of its level.
     fn active(&self) -> &[Log] {
-        if self.logs.state == State::Off { &[] } else { &self.logs.logs }
+        if self.logs.state == LogsState::Off { &[] } else { &self.logs.logs }
     }
 }
 

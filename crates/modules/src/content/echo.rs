@@ -39,13 +39,13 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
 static ECHO_CONF: ConfKey<EchoConf> = ConfKey::new(Level::Location);
 
 /// What is kept of a request while its commands run.
-static STATE: ContextKey<State> = ContextKey::new(Lasts::UntilRedirect);
+static STATE: ContextKey<EchoState> = ContextKey::new(Lasts::UntilRedirect);
 
 /// Subrequests that the filter is to put into the body.
 static PENDING: ContextKey<Pending> = ContextKey::new(Lasts::ToTheEnd);
 
 #[derive(Default)]
-struct State {
+struct EchoState {
     /// What `$echo_it` is.
     item: Option<Vec<u8>>,
     /// What is taken from the time since the request began, milliseconds.

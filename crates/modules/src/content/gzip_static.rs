@@ -14,7 +14,7 @@ use clearway_message::Method;
 use crate::content::files::{ABSENT, is_any, on_pool, refuse};
 use crate::content::lookup::Failed;
 use crate::content::names::{Found, Names, Question, Search};
-use crate::content::static_files::{Answered, Source, answer, find_copy, send_bytes};
+use crate::content::static_files::{Answered, FileToSend, answer, find_copy, send_bytes};
 use crate::filters::gzip::acceptance::{is_accepted, mark_varying, varies};
 
 /// The module. Its place is before the one that answers with files as they are.
@@ -92,7 +92,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         && let Some(copy) = find_copy(exchange.request, &names, &path)
     {
         announce(&mut exchange);
-        return send(&mut exchange, &path, Source::Copy(copy)).step();
+        return send(&mut exchange, &path, FileToSend::Copy(copy)).step();
     }
     let found = match names.open(&path) {
         Search::Known(found) => found,
@@ -144,8 +144,8 @@ fn answer_found(
     announce(exchange);
     match found {
         _ if wanted == Use::Announced => Step::Declined.into(),
-        Found::Opened(opened, access) => send(exchange, path, Source::Opened(opened, access)),
-        Found::Shared(file) => send(exchange, path, Source::Shared(file)),
+        Found::Opened(opened, access) => send(exchange, path, FileToSend::Opened(opened, access)),
+        Found::Shared(file) => send(exchange, path, FileToSend::Shared(file)),
         Found::Directory => Step::Declined.into(),
         Found::Other => {
             let message = format_args!("\"{}\" is not a regular file", Verbatim(path));
@@ -162,7 +162,7 @@ fn announce(exchange: &mut Exchange<'_, '_>) {
     }
 }
 
-fn send(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Source) -> Answered {
+fn send(exchange: &mut Exchange<'_, '_>, path: &[u8], source: FileToSend) -> Answered {
     exchange.output.head().content_encoding = Some(Cow::Borrowed(b"gzip"));
     answer(exchange, path, source)
 }

@@ -119,7 +119,7 @@ impl Candidates {
 type Lookups = Vec<Names>;
 
 /// What looking for the candidates came to.
-enum Outcome {
+enum LookupOutcome {
     Found(usize, Stat),
     None,
     /// The candidate with this number could not be looked at.
@@ -178,15 +178,15 @@ impl Candidates {
         &self,
         mut stat: impl FnMut(&Names, &[u8]) -> Attempt<Result<Stat, Failed>>,
         lookups: &Lookups,
-    ) -> Attempt<Outcome> {
+    ) -> Attempt<LookupOutcome> {
         let mut directory_seen = false;
         for at in 0..self.names.len() {
             let failed = match done!(stat(&lookups[at], &self.file(at))) {
-                Ok(stat) => return Attempt::Done(Outcome::Found(at, stat)),
+                Ok(stat) => return Attempt::Done(LookupOutcome::Found(at, stat)),
                 Err(failed) => failed,
             };
             if is_any(&failed.error, DIRECT_ANSWERS) {
-                return Attempt::Done(Outcome::Failed(at, failed));
+                return Attempt::Done(LookupOutcome::Failed(at, failed));
             }
             if !std::mem::replace(&mut directory_seen, true) {
                 let found = done!(stat(&lookups[self.names.len()], self.directory_name()));
@@ -195,33 +195,33 @@ impl Candidates {
                 }
             }
             if !is_any(&failed.error, &[Code::NOENT]) {
-                return Attempt::Done(Outcome::Failed(at, failed));
+                return Attempt::Done(LookupOutcome::Failed(at, failed));
             }
         }
-        Attempt::Done(Outcome::None)
+        Attempt::Done(LookupOutcome::None)
     }
 
-    fn act(self, request: &mut Request<'_>, lookups: &Lookups, outcome: Outcome) -> Step<'static> {
+    fn act(self, request: &mut Request<'_>, lookups: &Lookups, outcome: LookupOutcome) -> Step<'static> {
         match outcome {
-            Outcome::None => self.finish(request),
-            Outcome::Found(at, stat) => {
+            LookupOutcome::None => self.finish(request),
+            LookupOutcome::Found(at, stat) => {
                 lookups[at].tell(request, self.file(at), stat);
                 let path = [request.path(), &self.names[at]].concat();
                 redirect(request, path)
             }
-            Outcome::Failed(at, Failed { call, error }) => {
+            LookupOutcome::Failed(at, Failed { call, error }) => {
                 Step::status(refuse(request, call, &self.file(at), &error))
             }
-            Outcome::NoDirectory(error) => Step::status(refuse(request, "", &self.file(0), &error)),
-            Outcome::NotADirectory => {
+            LookupOutcome::NoDirectory(error) => Step::status(refuse(request, "", &self.file(0), &error)),
+            LookupOutcome::NotADirectory => {
                 let message = format_args!("\"{}\" is not a directory", Verbatim(self.directory_name()));
                 request.log(LogLevel::Alert, message);
                 Step::status(500)
             }
-            Outcome::DirectoryFailed(Failed { call, error }) if is_any(&error, LINKS) => {
+            LookupOutcome::DirectoryFailed(Failed { call, error }) if is_any(&error, LINKS) => {
                 Step::status(refuse(request, call, self.directory_name(), &error))
             }
-            Outcome::DirectoryFailed(Failed { call, error }) => {
+            LookupOutcome::DirectoryFailed(Failed { call, error }) => {
                 let failure = Failure { call, path: self.directory_name(), error: &error };
                 log_failure(request, LogLevel::Crit, failure);
                 Step::status(500)
@@ -236,14 +236,16 @@ const LINKS: &[Code] = &[Code::MLINK, Code::LOOP];
 const DIRECT_ANSWERS: &[Code] = &[Code::MLINK, Code::LOOP, Code::NOTDIR, Code::NAMETOOLONG, Code::ACCESS];
 
 /// Why the first name was not there, if it is the directory's fault.
-fn judge_directory(found: Result<Stat, Failed>) -> Option<Outcome> {
+fn judge_directory(found: Result<Stat, Failed>) -> Option<LookupOutcome> {
     match found {
         Ok(stat) if Kind::of_mode(stat.mode) == Kind::Directory => None,
-        Ok(_) => Some(Outcome::NotADirectory),
-        Err(Failed { error, .. }) if is_any(&error, &[Code::NOENT]) => Some(Outcome::NoDirectory(error)),
+        Ok(_) => Some(LookupOutcome::NotADirectory),
+        Err(Failed { error, .. }) if is_any(&error, &[Code::NOENT]) => {
+            Some(LookupOutcome::NoDirectory(error))
+        }
         // Names in it could be looked up, so that it is there.
         Err(Failed { error, .. }) if is_any(&error, &[Code::ACCESS]) => None,
-        Err(failed) => Some(Outcome::DirectoryFailed(failed)),
+        Err(failed) => Some(LookupOutcome::DirectoryFailed(failed)),
     }
 }
 

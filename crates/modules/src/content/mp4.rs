@@ -21,7 +21,7 @@ use clearway_offload::Blocking;
 
 use crate::content::files::on_pool_at;
 use crate::content::media::{self, Asked, Body};
-use atoms::{Beginning, Fault, Source, Wanted};
+use atoms::{Beginning, Fault, MediaSource, Wanted};
 use cut::{Cut, cut};
 
 /// The module. Its locations are answered before files are looked for, so it comes before `index`.
@@ -195,7 +195,7 @@ struct FileSource<'a> {
     blocking: &'a Blocking,
 }
 
-impl Source for FileSource<'_> {
+impl MediaSource for FileSource<'_> {
     fn size(&self) -> u64 {
         self.file.opened().stat().size
     }

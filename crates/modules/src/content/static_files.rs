@@ -41,7 +41,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if names.are_plain()
         && let Some(copy) = find_copy(request, &names, &path)
     {
-        return answer(&mut exchange, &path, Source::Copy(copy)).step();
+        return answer(&mut exchange, &path, FileToSend::Copy(copy)).step();
     }
     let found = match names.open(&path) {
         Search::Known(found) => found,
@@ -146,8 +146,8 @@ impl From<Step<'static>> for Answered {
 fn answer_found(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Result<Found, Failed>) -> Answered {
     let request = &exchange.request;
     match found {
-        Ok(Found::Opened(opened, access)) => answer(exchange, path, Source::Opened(opened, access)),
-        Ok(Found::Shared(file)) => answer(exchange, path, Source::Shared(file)),
+        Ok(Found::Opened(opened, access)) => answer(exchange, path, FileToSend::Opened(opened, access)),
+        Ok(Found::Shared(file)) => answer(exchange, path, FileToSend::Shared(file)),
         Ok(Found::Directory) => redirect_to_directory(exchange).into(),
         Ok(Found::Other) => {
             request.log(LogLevel::Crit, format_args!("\"{}\" is not a regular file", Verbatim(path)));
@@ -174,7 +174,7 @@ fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
 }
 
 /// A file to be sent.
-pub(crate) enum Source {
+pub(crate) enum FileToSend {
     /// It is what it was when it was copied.
     Copy(Arc<FileCopy>),
     Opened(Opened, FileAccess),
@@ -182,7 +182,7 @@ pub(crate) enum Source {
     Shared(Arc<OpenFile>),
 }
 
-impl Source {
+impl FileToSend {
     fn stat(&self) -> &Stat {
         match self {
             Self::Copy(copy) => copy.stat(),
@@ -193,7 +193,7 @@ impl Source {
 }
 
 /// Answers with a file, whatever the encoding of it that the head has been told.
-pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: Source) -> Answered {
+pub(crate) fn answer(exchange: &mut Exchange<'_, '_>, path: &[u8], source: FileToSend) -> Answered {
     if exchange.request.error_status().is_none() {
         exchange.request.mark_root_tested();
     }
@@ -267,11 +267,11 @@ enum Body {
 }
 
 /// Takes a small file into memory; a large one is read while it is sent.
-fn body(request: &Request<'_>, path: &[u8], source: Source, etag: Option<&[u8]>) -> Result<Body, Answer> {
+fn body(request: &Request<'_>, path: &[u8], source: FileToSend, etag: Option<&[u8]>) -> Result<Body, Answer> {
     let (opened, access) = match &source {
-        Source::Copy(copy) => return Ok(Body::Memory(copy.data().clone())),
-        Source::Opened(opened, access) => (opened, *access),
-        Source::Shared(file) => (file.opened(), file.access()),
+        FileToSend::Copy(copy) => return Ok(Body::Memory(copy.data().clone())),
+        FileToSend::Opened(opened, access) => (opened, *access),
+        FileToSend::Shared(file) => (file.opened(), file.access()),
     };
     let stat = opened.stat();
     let is_small = stat.size <= COPY_MAX_BYTES && access == FileAccess::Cached;
@@ -283,9 +283,11 @@ fn body(request: &Request<'_>, path: &[u8], source: Source, etag: Option<&[u8]>)
         return Ok(Body::Memory(data));
     }
     Ok(Body::File(match source {
-        Source::Opened(opened, access) => Arc::new(OpenFile::new(opened, path, access, request.file_pool())),
-        Source::Shared(file) => file,
-        Source::Copy(_) => unreachable!("it is in memory"),
+        FileToSend::Opened(opened, access) => {
+            Arc::new(OpenFile::new(opened, path, access, request.file_pool()))
+        }
+        FileToSend::Shared(file) => file,
+        FileToSend::Copy(_) => unreachable!("it is in memory"),
     }))
 }
 

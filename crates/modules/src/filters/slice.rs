@@ -13,9 +13,9 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
     BodyFilter, Chunk, ConfKey, ContextKey, Cost, Delivery, Enabling, Exchange, FilterSpec, Filtering,
-    HeaderName, Input, Lasts, Level, Load, Mark, Module, Next, Outcome, Phase, PhaseHandler, Presence,
-    Ranges, Request, ResponseHead, Setting, Step, Subrequest, VariableKind, VariableSpec, View, context, set,
-    settings,
+    HeaderName, Input, Lasts, Level, Load, Mark, Module, Next, Phase, PhaseHandler, Presence, Ranges,
+    Request, ResponseHead, Setting, Step, Subrequest, SubrequestOutcome, VariableKind, VariableSpec, View,
+    context, set, settings,
 };
 use clearway_message::Known;
 use clearway_runtime::TaskCell;
@@ -296,7 +296,7 @@ struct Parts {
     slice: Arc<Slice>,
     /// Behind which byte nothing is wanted; once the first part is over.
     end: Option<u64>,
-    waiting: Option<Outcome>,
+    waiting: Option<SubrequestOutcome>,
 }
 
 impl BodyFilter for Parts {

@@ -61,11 +61,11 @@ pub(crate) struct Question {
     pub(crate) responder: Responder,
     /// The certificate, as lines of the log name it.
     pub(crate) name: String,
-    state: State,
+    state: StaplingState,
 }
 
 #[derive(Default)]
-struct State {
+struct StaplingState {
     answer: ArcSwapOption<Answer>,
     /// When others are asked for.
     renew_s: AtomicU64,
@@ -77,7 +77,7 @@ struct Answer {
     until_s: u64,
 }
 
-impl State {
+impl StaplingState {
     /// The answer, as long as it holds.
     fn current(&self, now_s: u64) -> Option<Arc<[u8]>> {
         let answer = self.answer.load();
@@ -104,7 +104,7 @@ impl State {
 
 impl Question {
     pub(crate) fn new(subject: Subject, responder: Responder, name: String) -> Arc<Self> {
-        Arc::new(Self { subject, responder, name, state: State::default() })
+        Arc::new(Self { subject, responder, name, state: StaplingState::default() })
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn answers_are_renewed_before_they_end() {
-        let state = State::default();
+        let state = StaplingState::default();
         assert!(state.begin(1_000) && !state.begin(1_000), "one asks at a time");
         state.end(1_000 + RENEW_MIN_S);
         assert!(!state.begin(1_300) && state.begin(1_301));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_task_that_is_dropped_is_no_answer() {
-        let state = State::default();
+        let state = StaplingState::default();
         assert!(state.begin(10));
         state.succeed(b"short".to_vec(), Good { until_s: Some(20) }, 10);
         assert!(!state.begin(10 + RENEW_MIN_S) && state.begin(11 + RENEW_MIN_S));

@@ -39,7 +39,7 @@ static VARIABLES: &[VariableSpec] = &[
         doc: "Name and identifier of the cookie that the client has sent.",
         eval: |view, _, out| {
             let conf = view.request.conf(&USERID_CONF);
-            let got = if *conf.state == State::Off { None } else { conf.got(view.request) };
+            let got = if *conf.state == UseridState::Off { None } else { conf.got(view.request) };
             put(conf, got.map(|got| got.uid), out)
         },
     },
@@ -68,7 +68,7 @@ static RESET_CONF: ConfKey<Own<Option<VariableId>>> = ConfKey::new(Level::Main);
 
 settings! {
     struct UseridConf {
-        state: Setting<State> = State::Off,
+        state: Setting<UseridState> = UseridState::Off,
         service: Setting<Option<u32>>,
         name: Setting<Bytes> = Bytes::from_static(b"uid"),
         domain: Setting<Option<Bytes>>,
@@ -82,7 +82,7 @@ settings! {
 
 /// `userid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum UseridState {
     Off,
     /// Cookies are read.
     Log,
@@ -185,7 +185,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
 
 impl UseridConf {
     fn sets_cookies(&self) -> bool {
-        matches!(*self.state, State::V1 | State::On)
+        matches!(*self.state, UseridState::V1 | UseridState::On)
     }
 
     /// The cookie that the client has sent.
@@ -249,7 +249,7 @@ impl UseridConf {
 
     fn made(&self, request: &Request<'_>) -> Sent {
         let now = request.now_unix_s() as u32;
-        let uid = if *self.state == State::V1 {
+        let uid = if *self.state == UseridState::V1 {
             let words = [self.service.unwrap_or(0), now, *START, next(&SEQUENCE_V1, 0)];
             Uid::of_words(words, u32::to_ne_bytes)
         } else {

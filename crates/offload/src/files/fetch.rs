@@ -16,7 +16,7 @@ use crossbeam_queue::ArrayQueue;
 
 use super::mounts::{Class, Mount};
 use super::recent::{BLOCK_BYTES, Evidence, Trust};
-use super::tally::Outcome;
+use super::tally::FileOutcome;
 use super::{Opened, POLICY, now_ms};
 use crate::Blocking;
 
@@ -305,7 +305,7 @@ impl Opened {
         let end = self.within(start, LOOK_AHEAD_BYTES).end;
         while start < end {
             let next = (start + BLOCK_BYTES).min(end);
-            if self.probe([start, next - 1]) != Outcome::Inline {
+            if self.probe([start, next - 1]) != FileOutcome::Inline {
                 return;
             }
             self.remember(&(start..next), Evidence::InMemory, now_ms());

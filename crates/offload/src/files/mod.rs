@@ -36,8 +36,8 @@ use recent::{Hasher, Names, Ranges};
 
 pub use fetch::{COPIES_CUT, Fetched, Held, Warmed, give_back};
 pub use opened::Opened;
+use tally::{FileOutcome, tell};
 pub use tally::{Guess, OPERATIONS_TOTAL, Operation, WRONG_GUESSES_TOTAL};
-use tally::{Outcome, tell};
 pub use tally::{put_operations, put_wrong_guesses};
 pub use warmth::Learned;
 pub(crate) use whereabouts::find_place_of;
@@ -140,7 +140,7 @@ impl Files {
     #[inline]
     pub fn stat(self, path: &Path, links: Links) -> Attempt<io::Result<Stat>> {
         if self.mode == Mode::Inline {
-            tell(Operation::Stat, Outcome::Inline);
+            tell(Operation::Stat, FileOutcome::Inline);
             return Attempt::Done(stat::of_path(None, path, links));
         }
         let since_ms = clock::coarse_ms();
@@ -149,7 +149,7 @@ impl Files {
         if self.policy.names.is_fresh(key, now_ms, NAME_FRESH_MS) {
             let _guess = Guess::since(Operation::Stat, since_ms);
             self.policy.names.note(key, now_ms);
-            tell(Operation::Stat, Outcome::Inline);
+            tell(Operation::Stat, FileOutcome::Inline);
             return Attempt::Done(stat::of_path(None, path, links));
         }
         let found = match self.attempt(None, path, How { access: Access::Path, links }) {
@@ -186,7 +186,7 @@ impl Files {
             Mode::Inline => Walk::Full,
             Mode::Offload if self.policy.may_try(at, path) => Walk::Cached,
             Mode::Offload => {
-                tell(operation, Outcome::Offloaded);
+                tell(operation, FileOutcome::Offloaded);
                 return Attempt::Cold;
             }
         };
@@ -195,24 +195,24 @@ impl Files {
             && let Err(error) = &found
             && self.policy.is_no_answer(error)
         {
-            tell(operation, Outcome::Cold);
+            tell(operation, FileOutcome::Cold);
             return Attempt::Cold;
         }
         let opened = found.and_then(|fd| self.look(fd));
         if let (Mode::Offload, Ok(opened)) = (self.mode, &opened) {
             match opened.class() {
                 Class::Unknown => {
-                    tell(operation, Outcome::Offloaded);
+                    tell(operation, FileOutcome::Offloaded);
                     return Attempt::Cold;
                 }
                 Class::Remote => {
-                    tell(operation, Outcome::WrongGuess);
+                    tell(operation, FileOutcome::WrongGuess);
                     self.policy.note_remote(at, path);
                 }
                 _ => {}
             }
         }
-        tell(operation, Outcome::Inline);
+        tell(operation, FileOutcome::Inline);
         Attempt::Done(opened)
     }
 

@@ -26,7 +26,7 @@ pub enum Operation {
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum FileOutcome {
     /// It was done on the loop.
     Inline,
     /// The kernel was asked and had it not in memory.
@@ -90,14 +90,15 @@ impl Operation {
 }
 
 /// Counts one operation.
-pub(super) fn tell(operation: Operation, outcome: Outcome) {
+pub(super) fn tell(operation: Operation, outcome: FileOutcome) {
     let shard = &SHARED[rustix::thread::sched_getcpu() % SHARDS];
     shard.0[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
 }
 
 /// Gives the values of [`OPERATIONS_TOTAL`].
 pub fn put_operations(put: &mut Put<'_>) {
-    let outcomes = [(Outcome::Inline, "inline"), (Outcome::Cold, "cold"), (Outcome::Offloaded, "offloaded")];
+    let outcomes =
+        [(FileOutcome::Inline, "inline"), (FileOutcome::Cold, "cold"), (FileOutcome::Offloaded, "offloaded")];
     for operation in Operation::ALL {
         for (outcome, name) in outcomes {
             let labels = [("operation", operation.as_str()), ("outcome", name)];
@@ -110,12 +111,12 @@ pub fn put_operations(put: &mut Put<'_>) {
 pub fn put_wrong_guesses(put: &mut Put<'_>) {
     for operation in Operation::ALL {
         let labels = [("operation", operation.as_str())];
-        put(&labels, Value::Number(value(operation, Outcome::WrongGuess)));
+        put(&labels, Value::Number(value(operation, FileOutcome::WrongGuess)));
     }
 }
 
 /// What has been counted since the process started.
-pub(super) fn value(operation: Operation, outcome: Outcome) -> u64 {
+pub(super) fn value(operation: Operation, outcome: FileOutcome) -> u64 {
     let count = |shard: &Shard| shard.0[operation as usize][outcome as usize].load(Ordering::Relaxed);
     SHARED.iter().map(count).sum()
 }
@@ -150,7 +151,7 @@ pub(super) fn is_late(since_ms: u64) -> bool {
 impl Drop for Guess {
     fn drop(&mut self) {
         if is_late(self.since_ms) {
-            tell(self.operation, Outcome::WrongGuess);
+            tell(self.operation, FileOutcome::WrongGuess);
         }
     }
 }
@@ -162,9 +163,9 @@ mod tests {
 
     #[test]
     fn each_operation_and_outcome_has_a_value() {
-        let before = value(Operation::Stat, Outcome::Cold);
-        tell(Operation::Stat, Outcome::Cold);
-        assert!(value(Operation::Stat, Outcome::Cold) > before);
+        let before = value(Operation::Stat, FileOutcome::Cold);
+        tell(Operation::Stat, FileOutcome::Cold);
+        assert!(value(Operation::Stat, FileOutcome::Cold) > before);
         let mut names = std::collections::BTreeSet::new();
         put_operations(&mut |labels, _| {
             names.insert(format!("{labels:?}"));
@@ -177,10 +178,10 @@ mod tests {
 
     #[test]
     fn what_takes_long_was_a_wrong_guess() {
-        let before = value(Operation::Read, Outcome::WrongGuess);
+        let before = value(Operation::Read, FileOutcome::WrongGuess);
         let guess = Guess::new(Operation::Read);
         while !is_late(guess.since_ms) {}
         drop(guess);
-        assert!(value(Operation::Read, Outcome::WrongGuess) > before);
+        assert!(value(Operation::Read, FileOutcome::WrongGuess) > before);
     }
 }

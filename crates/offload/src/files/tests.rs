@@ -437,7 +437,7 @@ fn a_remote_mount_that_is_reached_by_surprise_is_counted() {
     let path = scratch.file("f", 1);
     let files = Files::apart(Mode::Offload);
     open(files, &path).mount.set_class(Class::Remote);
-    let wrong = || tally::value(Operation::Open, Outcome::WrongGuess);
+    let wrong = || tally::value(Operation::Open, FileOutcome::WrongGuess);
     let before = wrong();
     assert!(done(files.open(&path, READ)).is_remote() && wrong() > before);
     assert!(is_cold(&files.open(&path, READ)), "once only");

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::fetch::Warmed;
 use super::mounts::Class;
 use super::recent::{Evidence, Trust};
-use super::tally::{Operation, Outcome, is_late, tell};
+use super::tally::{FileOutcome, Operation, is_late, tell};
 use super::{Attempt, Mode, Opened, now_ms};
 
 /// Each of so many bytes of a range is asked about, and its last.
@@ -66,8 +66,8 @@ impl Opened {
     pub fn is_warm(&self, offset: u64, count: u64, learned: &mut Learned) -> bool {
         let outcome = self.judge(self.within(offset, count), learned);
         tell(Operation::Read, outcome);
-        learned.is_cold |= outcome != Outcome::Inline;
-        outcome == Outcome::Inline
+        learned.is_cold |= outcome != FileOutcome::Inline;
+        outcome == FileOutcome::Inline
     }
 
     /// Reads up to `count` bytes from `offset`, appended to `buf`: fewer only at the end of the file.
@@ -78,13 +78,13 @@ impl Opened {
     pub fn read_now(&self, buf: &mut Vec<u8>, offset: u64, count: usize) -> Attempt<io::Result<usize>> {
         let (old, range) = (buf.len(), self.within(offset, count as u64));
         let result = match self.how_to_read(&range) {
-            None => Err(Outcome::Offloaded),
+            None => Err(FileOutcome::Offloaded),
             Some(Read::AnyWay) => Ok(self.read_fully(buf, offset, count)),
             Some(Read::Cached) => self.read_cached(buf, range, count),
         };
         match result {
             Ok(done) => {
-                tell(Operation::Read, Outcome::Inline);
+                tell(Operation::Read, FileOutcome::Inline);
                 Attempt::Done(done)
             }
             Err(outcome) => {
@@ -106,23 +106,23 @@ enum Read {
 
 /// What a loop decides.
 impl Opened {
-    fn judge(&self, range: Range<u64>, learned: &mut Learned) -> Outcome {
+    fn judge(&self, range: Range<u64>, learned: &mut Learned) -> FileOutcome {
         let now_ms = now_ms();
         if self.files.mode == Mode::Inline || range.is_empty() || learned.knows(&range, now_ms) {
-            return Outcome::Inline;
+            return FileOutcome::Inline;
         }
         let outcome = match self.class() {
-            Class::Memory => return Outcome::Inline,
-            Class::Unknown | Class::Remote => return Outcome::Offloaded,
-            Class::Mute if self.is_trusted(&range, self.mute(now_ms), now_ms) => Outcome::Inline,
-            Class::Mute => Outcome::Offloaded,
-            Class::Telling if self.is_trusted(&range, SURE, now_ms) => Outcome::Inline,
+            Class::Memory => return FileOutcome::Inline,
+            Class::Unknown | Class::Remote => return FileOutcome::Offloaded,
+            Class::Mute if self.is_trusted(&range, self.mute(now_ms), now_ms) => FileOutcome::Inline,
+            Class::Mute => FileOutcome::Offloaded,
+            Class::Telling if self.is_trusted(&range, SURE, now_ms) => FileOutcome::Inline,
             Class::Telling if learned.is_cold && !self.is_trusted(&range, LIKELY, now_ms) => {
-                Outcome::Offloaded
+                FileOutcome::Offloaded
             }
             Class::Telling => self.ask(&range, now_ms),
         };
-        if outcome == Outcome::Inline {
+        if outcome == FileOutcome::Inline {
             learned.know(range, now_ms);
         }
         outcome
@@ -133,18 +133,18 @@ impl Opened {
     }
 
     /// Asks the kernel, if that is safe.
-    fn ask(&self, range: &Range<u64>, now_ms: u32) -> Outcome {
+    fn ask(&self, range: &Range<u64>, now_ms: u32) -> FileOutcome {
         let since_ms = clock::coarse_ms();
         let counted = self.are_all_pages_there(range);
         let outcome = match counted {
-            Some(false) => Outcome::Cold,
-            None if self.is_busy(now_ms) && !self.is_trusted(range, LIKELY, now_ms) => Outcome::Offloaded,
+            Some(false) => FileOutcome::Cold,
+            None if self.is_busy(now_ms) && !self.is_trusted(range, LIKELY, now_ms) => FileOutcome::Offloaded,
             // Pages that are still being read were counted too.
             _ => self.probe(range.clone().step_by(PROBE_BYTES as usize).chain([range.end - 1])),
         };
         match outcome {
-            Outcome::Inline => self.remember(range, Evidence::InMemory, now_ms),
-            Outcome::Cold => self.note_cold(since_ms),
+            FileOutcome::Inline => self.remember(range, Evidence::InMemory, now_ms),
+            FileOutcome::Cold => self.note_cold(since_ms),
             _ => {}
         }
         outcome
@@ -168,18 +168,18 @@ impl Opened {
     }
 
     #[inline]
-    pub(super) fn probe(&self, offsets: impl IntoIterator<Item = u64>) -> Outcome {
+    pub(super) fn probe(&self, offsets: impl IntoIterator<Item = u64>) -> FileOutcome {
         for offset in offsets {
             match page_cache::is_cached(self.as_fd(), offset) {
                 Ok(true) => {}
-                Ok(false) => return Outcome::Cold,
+                Ok(false) => return FileOutcome::Cold,
                 Err(error) => {
                     self.learn_from(&error);
-                    return Outcome::Offloaded;
+                    return FileOutcome::Offloaded;
                 }
             }
         }
-        Outcome::Inline
+        FileOutcome::Inline
     }
 
     fn how_to_read(&self, range: &Range<u64>) -> Option<Read> {
@@ -206,7 +206,7 @@ impl Opened {
         buf: &mut Vec<u8>,
         range: Range<u64>,
         count: usize,
-    ) -> Result<io::Result<usize>, Outcome> {
+    ) -> Result<io::Result<usize>, FileOutcome> {
         let since_ms = clock::coarse_ms();
         match page_cache::read_into(self.as_fd(), buf, range.start, count, Wait::Never) {
             Ok(size) if range.start + size as u64 >= range.end => {
@@ -215,14 +215,14 @@ impl Opened {
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 if self.learn_from(&error) {
-                    Err(Outcome::Offloaded)
+                    Err(FileOutcome::Offloaded)
                 } else {
                     Ok(Err(error))
                 }
             }
             _ => {
                 self.note_cold(since_ms);
-                Err(Outcome::Cold)
+                Err(FileOutcome::Cold)
             }
         }
     }
@@ -231,7 +231,7 @@ impl Opened {
     /// the page was there waited for a processor, not for a disk.)
     fn note_cold(&self, since_ms: u64) {
         if is_late(since_ms) {
-            tell(Operation::Read, Outcome::WrongGuess);
+            tell(Operation::Read, FileOutcome::WrongGuess);
             self.mount.note_late(now_ms());
         }
     }

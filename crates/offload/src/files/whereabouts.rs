@@ -15,7 +15,7 @@ use rustix::fs::FileType;
 use super::mounts::{Class, Mount};
 use super::{Files, Mode, Opened};
 use crate::Blocking;
-use crate::places::{Place, PlaceKind};
+use crate::places::{FileSystemPlace, PlaceKind};
 
 /// Symbolic links that are followed, as many as Linux does.
 const LINKS_MAX: u32 = 40;
@@ -59,17 +59,17 @@ impl Opened {
 }
 
 impl MountRef {
-    pub(crate) fn place(self) -> Place {
+    pub(crate) fn place(self) -> FileSystemPlace {
         let kind = match self.0.class() {
             Class::Memory | Class::Telling | Class::Mute => PlaceKind::Local,
             Class::Remote | Class::Unknown => PlaceKind::Strange,
         };
-        Place { key: ptr::from_ref(self.0).addr() as u64, kind }
+        FileSystemPlace { key: ptr::from_ref(self.0).addr() as u64, kind }
     }
 }
 
 /// Finds the place that names lead to: a strange one if there is one.
-pub(crate) fn find_place_of(blocking: &Blocking, paths: &[PathBuf]) -> Option<Place> {
+pub(crate) fn find_place_of(blocking: &Blocking, paths: &[PathBuf]) -> Option<FileSystemPlace> {
     let mut found = None;
     for path in paths {
         match find_place(blocking, path) {
@@ -82,7 +82,7 @@ pub(crate) fn find_place_of(blocking: &Blocking, paths: &[PathBuf]) -> Option<Pl
 
 /// Finds the place that a name leads to; `None` where that cannot be found out. May wait, but not for the
 /// place itself, as a rule: some network file systems are asked whether their root is what it was.
-fn find_place(_: &Blocking, path: &Path) -> Option<Place> {
+fn find_place(_: &Blocking, path: &Path) -> Option<FileSystemPlace> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let (known, at) = nearest_known(&path)?;

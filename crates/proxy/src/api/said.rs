@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use clearway_net::url::RemoteText;
-use clearway_upstream::State;
+use clearway_upstream::ServerState;
 
 use crate::api::json::{Json, read_object};
 use crate::upstreams::line::{Rank, Ranks, ServerDraft, address_of, said_of};
@@ -120,10 +120,12 @@ impl Said {
             }
         }
         server.state = match (self.down, self.drain, server.state) {
-            (Some(true), _, _) => State::Down,
-            (_, Some(true), _) => State::Draining,
-            (Some(false), None, State::Down) | (None, Some(false), State::Draining) => State::Up,
-            (Some(false), Some(false), _) => State::Up,
+            (Some(true), _, _) => ServerState::Down,
+            (_, Some(true), _) => ServerState::Draining,
+            (Some(false), None, ServerState::Down) | (None, Some(false), ServerState::Draining) => {
+                ServerState::Up
+            }
+            (Some(false), Some(false), _) => ServerState::Up,
             (_, _, before) => before,
         };
     }

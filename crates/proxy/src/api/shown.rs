@@ -1,7 +1,7 @@
 //! Groups and their servers as JSON: members that the commercial nginx has are called the same. Pure
 //! functions.
 
-use clearway_upstream::{Checked, Peer, State};
+use clearway_upstream::{Checked, Peer, ServerState};
 
 use crate::api::json::{put, put_text};
 use crate::upstreams::UpstreamGroup;
@@ -28,8 +28,8 @@ pub(crate) fn put_server(out: &mut Vec<u8>, id: u32, server: &ServerDraft) {
         put_text(out, &text(lookup.service.as_deref().unwrap_or_default()));
     }
     let is_backup = server.rank == Rank::Backup;
-    put(out, format_args!(",\"backup\":{is_backup},\"down\":{}", server.state == State::Down));
-    if server.state == State::Draining {
+    put(out, format_args!(",\"backup\":{is_backup},\"down\":{}", server.state == ServerState::Down));
+    if server.state == ServerState::Draining {
         put(out, format_args!(",\"drain\":true"));
     }
     out.push(b'}');

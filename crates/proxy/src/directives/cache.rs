@@ -11,7 +11,7 @@ use clearway_conf::{Directive, Error, Scope};
 use clearway_http::{ConfKey, Load, Value};
 use clearway_zone::Zones;
 
-use crate::directives::readers::{Place, compile};
+use crate::directives::readers::{SettingPlace, compile};
 use crate::settings::cache::{CacheAt, FamilyCaches};
 use crate::settings::pass::PassConf;
 
@@ -63,7 +63,7 @@ pub(super) fn read_cache(
 pub(super) fn read_values(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Vec<Value>>,
+    place: SettingPlace<Vec<Value>>,
 ) -> Result<(), Error> {
     directive.args.iter().try_for_each(|text| {
         let value = compile(scope, directive, text)?;

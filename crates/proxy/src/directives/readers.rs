@@ -16,7 +16,7 @@ use crate::settings::pass::{Bind, BindAddress, BindForm, PassConf, StoreAt, pars
 use crate::upstreams;
 
 /// Where a setting is at the level that is read.
-pub(super) type Place<T> = fn(&mut Load) -> &mut Setting<T>;
+pub(super) type SettingPlace<T> = fn(&mut Load) -> &mut Setting<T>;
 
 /// A value that may have variables in it.
 pub(super) fn compile(
@@ -54,7 +54,7 @@ pub(super) fn read_regex(
 pub(super) fn read_value(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Option<Value>>,
+    place: SettingPlace<Option<Value>>,
 ) -> Result<(), Error> {
     if place(scope.conf).is_here() {
         return Err(directive.reject("is duplicate"));
@@ -68,7 +68,7 @@ pub(super) fn read_value(
 pub(super) fn read_rate(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Option<Value>>,
+    place: SettingPlace<Option<Value>>,
 ) -> Result<(), Error> {
     read_value(scope, directive, place)?;
     let has_variables = place(scope.conf).as_ref().is_some_and(|value| value.as_literal().is_none());
@@ -79,7 +79,7 @@ pub(super) fn read_rate(
 pub(super) fn read_bind(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Option<Arc<Bind>>>,
+    place: SettingPlace<Option<Arc<Bind>>>,
 ) -> Result<(), Error> {
     if place(scope.conf).is_here() {
         return Err(directive.reject("is duplicate"));
@@ -115,7 +115,7 @@ pub(super) fn read_bind(
 pub(super) fn read_param(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Vec<Param>>,
+    place: SettingPlace<Vec<Param>>,
 ) -> Result<(), Error> {
     let form = match directive.args.get(2).map(|word| &word[..]) {
         None => ParamForm::Always,
@@ -151,7 +151,7 @@ pub(super) fn read_server(
 pub(super) fn read_temp_path(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Option<Arc<TempPath>>>,
+    place: SettingPlace<Option<Arc<TempPath>>>,
 ) -> Result<(), Error> {
     if place(scope.conf).is_here() {
         return Err(directive.reject("is duplicate"));

@@ -10,7 +10,7 @@ use clearway_tls::files::{self, full_name};
 use clearway_tls::objects::{CacheRule, ObjectCache, RuleError};
 use clearway_tls::outgoing::{self, Outgoing};
 
-use crate::directives::readers::{Place, invalid_parameter, read_value};
+use crate::directives::readers::{SettingPlace, invalid_parameter, read_value};
 use crate::settings::gateway::UWSGI_PASS;
 use crate::settings::masks::read_mask;
 use crate::settings::pass::PassConf;
@@ -154,7 +154,7 @@ fn read_cache(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
     prefix: &str,
-    place: Place<Option<Arc<ObjectCache>>>,
+    place: SettingPlace<Option<Arc<ObjectCache>>>,
 ) -> Result<(), Error> {
     if place(scope.conf).is_here() {
         return Err(directive.reject("is duplicate"));
@@ -174,7 +174,7 @@ fn read_cache(
 fn read_passwords(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Option<Passwords>>,
+    place: SettingPlace<Option<Passwords>>,
 ) -> Result<(), Error> {
     use std::os::unix::ffi::OsStrExt;
     if place(scope.conf).is_here() {
@@ -198,7 +198,7 @@ fn read_passwords(
 fn read_command(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,
-    place: Place<Vec<(bytes::Bytes, bytes::Bytes)>>,
+    place: SettingPlace<Vec<(bytes::Bytes, bytes::Bytes)>>,
 ) -> Result<(), Error> {
     let (name, value) = (&directive.args[0], &directive.args[1]);
     // What is wrong is said when the context is made, as in nginx; here it is tried what it comes to.

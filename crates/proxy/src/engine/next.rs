@@ -4,7 +4,7 @@
 use clearway_base::log::Level;
 use clearway_http::{Chunk, Exchange, Mark, Step};
 use clearway_message::Method;
-use clearway_upstream::Outcome;
+use clearway_upstream::AttemptOutcome;
 
 use crate::attempts::Connection;
 use crate::engine::mend::may_be_asked;
@@ -20,7 +20,10 @@ impl<'c, P: Protocol> Session<'c, P> {
         exchange.request.log(Level::Debug, format_args!("http next upstream, {:x}", failure.number()));
         let is_blameless = failure == Failures::HTTP_403 || failure == Failures::HTTP_404;
         self.note_sent(exchange);
-        self.finish_lease(exchange, if is_blameless { Outcome::Passed } else { Outcome::Failed });
+        self.finish_lease(
+            exchange,
+            if is_blameless { AttemptOutcome::Passed } else { AttemptOutcome::Failed },
+        );
         if had_lease {
             self.tries = self.tries.saturating_sub(1);
         }
@@ -118,7 +121,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.note_end(exchange);
         self.drop_connection();
         self.clocks.clear();
-        self.finish_lease(exchange, Outcome::Answered);
+        self.finish_lease(exchange, AttemptOutcome::Answered);
         if !exchange.output.wants_body() {
             // The body was for the cache alone: the client has all that it has asked for.
             return Flow::End(Step::Done);

@@ -9,7 +9,7 @@ use clearway_h1::{BodyEvent, Decoded};
 use clearway_http::{Answer, Chunk, Exchange, Mark, Step};
 use clearway_message::Headers;
 use clearway_runtime::Timer;
-use clearway_upstream::Outcome;
+use clearway_upstream::AttemptOutcome;
 
 use crate::attempts::Attempts;
 use crate::engine::aside::{Aside, Lost, Progress, Room};
@@ -473,7 +473,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
         self.drop_connection();
         self.clocks.clear();
-        self.finish_lease(exchange, Outcome::Answered);
+        self.finish_lease(exchange, AttemptOutcome::Answered);
         self.stage = Stage::Draining;
         Flow::On
     }

@@ -14,7 +14,7 @@ use clearway_cache::Lifetime;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
 use clearway_runtime::{LoopRef, Timer};
-use clearway_upstream::{Attempt as PeerAttempt, Lease, Outcome, QueuePlace, TlsError, Verdict};
+use clearway_upstream::{Attempt as PeerAttempt, AttemptOutcome, Lease, QueuePlace, TlsError, Verdict};
 
 use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};
@@ -277,7 +277,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 
     /// The lease ends: how the server fared.
-    pub(super) fn finish_lease(&mut self, exchange: &mut Exchange<'_, 'c>, outcome: Outcome) {
+    pub(super) fn finish_lease(&mut self, exchange: &mut Exchange<'_, 'c>, outcome: AttemptOutcome) {
         let Some(lease) = self.lease.take() else { return };
         debug_assert!(self.attempt_ms >= self.began_ms, "an attempt begins behind its request");
         let now_ms = self.home.now_ms();
@@ -291,7 +291,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// Nothing more is wanted of the server.
     fn close(&mut self, exchange: &mut Exchange<'_, 'c>) {
         self.note_end(exchange);
-        self.finish_lease(exchange, Outcome::Answered);
+        self.finish_lease(exchange, AttemptOutcome::Answered);
         self.drop_connection();
         self.clocks.clear();
         debug_assert!(self.lease.is_none() && self.outbound.is_none(), "the server has been let go of");
@@ -345,7 +345,7 @@ pub(super) struct TunnelEnd(Option<Lease>);
 
 impl TunnelEnd {
     /// The tunnel is over.
-    pub(super) fn tell(self, home: LoopRef, outcome: Outcome) {
+    pub(super) fn tell(self, home: LoopRef, outcome: AttemptOutcome) {
         if let Some(lease) = self.0 {
             lease.finish(PeerAttempt::of(outcome), home.now_ms());
         }

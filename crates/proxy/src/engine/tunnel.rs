@@ -9,7 +9,7 @@ use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_http::{Exchange, Step, Tunnel};
 use clearway_runtime::{LoopRef, Timer};
-use clearway_upstream::{Connection, Outcome};
+use clearway_upstream::{AttemptOutcome, Connection};
 
 use crate::attempts::Attempts;
 use crate::engine::by_code::Timeout;
@@ -59,12 +59,12 @@ struct Patience {
 struct Direction {
     held: Vec<u8>,
     at: usize,
-    source: Source,
+    source: TunnelSource,
 }
 
 /// Whether more comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Source {
+enum TunnelSource {
     #[default]
     Open,
     Ended,
@@ -82,7 +82,7 @@ impl Direction {
     }
 
     fn is_over(&self) -> bool {
-        self.is_empty() && self.source == Source::Ended
+        self.is_empty() && self.source == TunnelSource::Ended
     }
 
     /// So many bytes were written. An idle direction has no buffer.
@@ -160,7 +160,7 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
     let Some(mut client) = exchange.into_tunnel() else { return Step::status(502) };
     // The client that asked for the switch may wait for it before it says more.
     if client.begin().await.is_err() {
-        tunnel_end.tell(home, Outcome::Answered);
+        tunnel_end.tell(home, AttemptOutcome::Answered);
         return client.close();
     }
     let mut carrying = Carrying {
@@ -195,7 +195,7 @@ pub(super) async fn carry(exchange: Exchange<'_, '_>, begun: Begun) -> Step<'sta
     attempt.received_bytes += received_bytes;
     attempt.sent_bytes = sent_before + sent_bytes;
     (attempt.length, attempt.response_ms) = (first_bytes + received_bytes, Some(elapsed_ms));
-    tunnel_end.tell(home, Outcome::Answered);
+    tunnel_end.tell(home, AttemptOutcome::Answered);
     client.close()
 }
 
@@ -245,7 +245,7 @@ impl Carrying<'_, '_, '_> {
     /// Moves something from the client to the server.
     fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         if self.up.is_empty() {
-            if self.up.source == Source::Ended {
+            if self.up.source == TunnelSource::Ended {
                 return Poll::Pending;
             }
             std::task::ready!(self.client.poll_readable(cx));
@@ -253,7 +253,7 @@ impl Carrying<'_, '_, '_> {
             self.up.held.reserve_exact(self.buffer_bytes);
             let read = std::task::ready!(self.client.poll_read(cx, &mut self.up.held));
             if read.map_err(Broken::client("recv()"))? == 0 {
-                self.up.source = Source::Ended;
+                self.up.source = TunnelSource::Ended;
                 return Poll::Ready(Ok(()));
             }
         }
@@ -267,7 +267,7 @@ impl Carrying<'_, '_, '_> {
     /// Moves something from the server to the client.
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         if self.down.is_empty() {
-            if self.down.source == Source::Ended {
+            if self.down.source == TunnelSource::Ended {
                 return Poll::Pending;
             }
             std::task::ready!(self.server.transport.poll_readable(cx));
@@ -276,7 +276,7 @@ impl Carrying<'_, '_, '_> {
             let read = self.server.transport.poll_read_vec(cx, &mut self.down.held);
             let count = std::task::ready!(read).map_err(Broken::server("recv()"))?;
             if count == 0 {
-                self.down.source = Source::Ended;
+                self.down.source = TunnelSource::Ended;
                 return Poll::Ready(Ok(()));
             }
             debug_assert_eq!(self.down.held.len(), count, "what was read is what is there");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clearway_net::url::RemoteText;
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{FailRule, PeerConfig, State};
+use clearway_upstream::{FailRule, PeerConfig, ServerState};
 use md5::{Digest as _, Md5};
 
 /// A server about which nothing is said.
@@ -19,7 +19,7 @@ pub(crate) fn plain(address: Remote, server: &[u8]) -> PeerConfig {
         max_conns: 0,
         fails: FailRule::default(),
         slow_start_ms: 0,
-        state: State::Up,
+        state: ServerState::Up,
         source: 0,
     }
 }

@@ -147,7 +147,7 @@ fn peer(remote: Remote, host: &[u8], before: &[Arc<Peer>]) -> Arc<Peer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clearway_upstream::{Attempt, Key, Moment, Outcome};
+    use clearway_upstream::{Attempt, AttemptOutcome, Key, Moment};
 
     fn remotes(lasts: &[u8]) -> impl Iterator<Item = Remote> + Clone {
         lasts.iter().map(|&last| Remote::Inet(([127, 0, 0, last], 80).into()))
@@ -156,7 +156,7 @@ mod tests {
     const NOW: Moment = Moment { at_loop: 0, now_ms: 100_000 };
 
     /// The servers that one request tries, all of which end so.
-    fn tried(group: &Group, outcome: Outcome) -> Vec<String> {
+    fn tried(group: &Group, outcome: AttemptOutcome) -> Vec<String> {
         let key = Key::default();
         let mut choice = group.begin(&key);
         let leases = std::iter::from_fn(|| {
@@ -191,12 +191,12 @@ mod tests {
         let [first, second] = ["127.0.0.1:80", "127.0.0.2:80"];
         let key = Key::default();
         let lease = group.next(&mut group.begin(&key), &key, NOW).expect("one is there");
-        lease.finish(Attempt::of(Outcome::Failed), NOW.now_ms);
+        lease.finish(Attempt::of(AttemptOutcome::Failed), NOW.now_ms);
         // Each request may try all of them, as nginx's may, which knows of no failure before.
-        assert_eq!(tried(&group, Outcome::Passed), [second, first]);
-        assert_eq!(tried(&group, Outcome::Failed), [second, first]);
+        assert_eq!(tried(&group, AttemptOutcome::Passed), [second, first]);
+        assert_eq!(tried(&group, AttemptOutcome::Failed), [second, first]);
         let more = groups.group((b"a", 80), remotes(&[3, 2, 1]), 0);
-        assert_eq!(tried(&more, Outcome::Passed), ["127.0.0.3:80", second, first]);
+        assert_eq!(tried(&more, AttemptOutcome::Passed), ["127.0.0.3:80", second, first]);
     }
 
     #[test]

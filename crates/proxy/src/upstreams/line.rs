@@ -6,7 +6,7 @@ use clearway_base::units;
 use clearway_conf::error::{message, printed};
 use clearway_net::url::{Names, UrlPath, UrlRules, parse_url};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::State;
+use clearway_upstream::ServerState;
 
 /// Longest name of a server that sticky sessions may use, bytes: as long as a hash of its address.
 const ROUTE_MAX_BYTES: usize = 32;
@@ -28,7 +28,7 @@ pub(crate) struct ServerDraft {
     pub(crate) fail_timeout_s: u64,
     pub(crate) slow_start_ms: u64,
     pub(crate) rank: Rank,
-    pub(crate) state: State,
+    pub(crate) state: ServerState,
     pub(crate) route: Option<Bytes>,
 }
 
@@ -45,7 +45,7 @@ impl ServerDraft {
             fail_timeout_s: 10,
             slow_start_ms: 0,
             rank: Rank::Primary,
-            state: State::Up,
+            state: ServerState::Up,
             route: None,
         }
     }
@@ -131,8 +131,8 @@ impl Parameters {
         } else {
             match &argument[..] {
                 b"backup" => server.rank = Rank::Backup,
-                b"down" => server.state = State::Down,
-                b"drain" => server.state = State::Draining,
+                b"down" => server.state = ServerState::Down,
+                b"drain" => server.state = ServerState::Draining,
                 b"resolve" => self.resolve = Resolved::WhileServing,
                 _ => return Err(invalid()),
             }

@@ -2,7 +2,7 @@
 //! variables have named. Counts of attempts outlive configurations with their servers.
 
 use clearway_metrics::{Counter, Family, Kind, Label, Put, Value};
-use clearway_upstream::{Checked, Peer, PoolCounts, QueueCounts, State};
+use clearway_upstream::{Checked, Peer, PoolCounts, QueueCounts, ServerState};
 
 use crate::upstreams::editing::EDITS;
 use crate::upstreams::found::FORGOTTEN;
@@ -330,11 +330,11 @@ impl Lasting {
 /// What a server is, as `status` calls it; `ejected` is of Clearway's own.
 pub(crate) fn state_of(peer: &Peer, now_s: u64) -> &'static str {
     match peer.config().state {
-        State::Down => "down",
+        ServerState::Down => "down",
         _ if !peer.is_healthy() => "unhealthy",
         _ if peer.is_ejected() => "ejected",
         _ if peer.is_disabled(now_s) => "unavail",
-        State::Draining => "draining",
-        State::Up => "up",
+        ServerState::Draining => "draining",
+        ServerState::Up => "up",
     }
 }

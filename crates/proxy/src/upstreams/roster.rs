@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 
 use bytes::Bytes;
-use clearway_upstream::State;
+use clearway_upstream::ServerState;
 
 use crate::upstreams::line::{Rank, ServerDraft, address_of, said_of};
 
@@ -157,9 +157,9 @@ pub(crate) fn line_of(server: &ServerDraft) -> String {
         put(format_args!(" backup"));
     }
     match server.state {
-        State::Up => {}
-        State::Draining => put(format_args!(" drain")),
-        State::Down => put(format_args!(" down")),
+        ServerState::Up => {}
+        ServerState::Draining => put(format_args!(" drain")),
+        ServerState::Down => put(format_args!(" down")),
     }
     put(format_args!(";"));
     String::from_utf8(line).expect("it was text")
@@ -223,7 +223,7 @@ mod tests {
         changed.remove(0).unwrap();
         assert_eq!(changed.add(server("127.0.0.1:82")), Ok(2));
         assert_eq!(changed.add(server("127.0.0.1:82 weight=7")), Err(Refused::Exists));
-        changed.alter(1, |server| server.state = State::Draining).unwrap();
+        changed.alter(1, |server| server.state = ServerState::Draining).unwrap();
         assert_eq!(changed.alter(0, |_| {}), Err(Refused::NotFound));
         changed.version = 3;
         let record = record_of(&changed, &configured);

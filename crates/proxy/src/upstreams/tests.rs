@@ -8,7 +8,7 @@ use clearway_conf::{Error, Loader, Memory};
 use clearway_http::{Environment, Module, Services, Snapshot};
 use clearway_log::{Disk, Writer};
 use clearway_os::outgoing::Remote;
-use clearway_upstream::{Attempt, Key, Lease, Moment, Outcome};
+use clearway_upstream::{Attempt, AttemptOutcome, Key, Lease, Moment};
 use clearway_zone::Zones;
 
 use crate::upstreams::draft::UPSTREAMS_CONF;
@@ -73,7 +73,7 @@ fn what_servers_have_to_do_outlives_a_configuration_and_failures_do_not() {
     let first = load(&lasting, text).unwrap();
     let held = lease(groups(&first)[0]).unwrap();
     assert_eq!(held.peer().config().max_conns, 6, "for each loop");
-    lease(groups(&first)[0]).unwrap().finish(Attempt::of(Outcome::Failed), NOW.now_ms);
+    lease(groups(&first)[0]).unwrap().finish(Attempt::of(AttemptOutcome::Failed), NOW.now_ms);
     assert!(lease(groups(&first)[0]).is_none(), "it has failed");
     // One that is refused changes nothing.
     assert!(load(&lasting, "upstream u { server 127.0.0.1:1; server unknown.invalid resolve; }").is_err());

@@ -31,7 +31,7 @@ use crate::task::place::{Pass, Waiter};
 use crate::task::remote::Remote;
 use crate::task::stack::Stack;
 use crate::task::timer::Timers;
-use crate::task::{self, Binding, Header, Outcome, Queued};
+use crate::task::{self, Binding, Header, PollOutcome, Queued};
 
 /// Events that one epoll_wait can bring.
 const EVENTS_MAX: usize = 512;
@@ -305,7 +305,7 @@ impl Loop {
             }
             let goes_on = end == End::Done && shared.may_help();
             next = if goes_on { self.behind.pop() } else { None };
-            if outcome == Outcome::Notified {
+            if outcome == PollOutcome::Notified {
                 match goes_on && next.is_none() && is_hungry(task) {
                     true => next = Some(task),
                     false => self.remote.inject(task),
@@ -574,7 +574,7 @@ impl Loop {
                 // SAFETY: as above: the loop was not lent.
                 unsafe { &mut *self.owned.get() }.meter.end_poll(measured);
             }
-            if outcome == Outcome::Notified {
+            if outcome == PollOutcome::Notified {
                 match ptr::eq(home, &raw const self.remote) {
                     true => self.push(task),
                     false => home.inject(task),
@@ -583,7 +583,7 @@ impl Loop {
             return true;
         }
         shared.come_back(me, *lease);
-        if outcome == Outcome::Notified {
+        if outcome == PollOutcome::Notified {
             home.inject(task);
         }
         self.remote.signal.signal();

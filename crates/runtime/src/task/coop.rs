@@ -11,7 +11,7 @@ use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::Lease;
 use crate::shared::{Carrier, Lent, Shared};
 use crate::task::detach::Admission;
-use crate::task::place::{Departure, Pass, Place, Waiter};
+use crate::task::place::{Departure, Pass, Waiter, WaitingPlace};
 use crate::task::remote::Remote;
 use crate::task::{self, Binding, Header};
 
@@ -156,7 +156,7 @@ struct Gate(Option<Standing>);
 /// A place in one of the two lines. Dropping it leaves the line, and passes on what was granted.
 struct Standing {
     shared: &'static Shared,
-    place: Arc<Place>,
+    place: Arc<WaitingPlace>,
     /// [`Pass::TURN`] or [`Pass::SPARE`].
     awaited: Pass,
     /// The turn with which it waits for a spare, if it has one.
@@ -226,7 +226,7 @@ impl Gate {
                 (Pass::SPARE, pass.without(Pass::SPARE))
             }
         };
-        self.wait(Standing { shared, place: Place::new(), awaited, held }, cx)
+        self.wait(Standing { shared, place: WaitingPlace::new(), awaited, held }, cx)
     }
 
     fn wait(&mut self, standing: Standing, cx: &Context<'_>) -> Poll<()> {

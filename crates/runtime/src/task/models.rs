@@ -4,13 +4,13 @@
 #[cfg(all(test, not(loom)))]
 mod line {
     use crate::handover::line::{Line, SWEPT_MIN};
-    use crate::task::place::{Departure, Place};
+    use crate::task::place::{Departure, WaitingPlace};
     use std::sync::Arc;
 
     #[test]
     fn who_has_left_is_skipped_and_swept() {
         let line = Line::new();
-        let places: Vec<_> = (0..200).map(|_| Place::new()).collect();
+        let places: Vec<_> = (0..200).map(|_| WaitingPlace::new()).collect();
         places.iter().for_each(|place| line.push(Arc::clone(place)));
         let (leaving, staying) = places.split_at(150);
         let sweeps: usize = leaving
@@ -32,11 +32,11 @@ mod line {
 #[cfg(all(test, not(loom)))]
 mod turns {
     use crate::handover::turns::Turns;
-    use crate::task::place::{Departure, Place};
+    use crate::task::place::{Departure, WaitingPlace};
     use std::sync::Arc;
 
-    fn join(turns: &Turns<Arc<Place>>) -> Arc<Place> {
-        let place = Place::new();
+    fn join(turns: &Turns<Arc<WaitingPlace>>) -> Arc<WaitingPlace> {
+        let place = WaitingPlace::new();
         turns.join(Arc::clone(&place));
         place
     }
@@ -60,32 +60,32 @@ mod turns {
         assert!(join(&turns).is_granted());
         turns.give_back();
         assert!(turns.take());
-        assert_eq!(Turns::<Arc<Place>>::new(0).limit, 1);
+        assert_eq!(Turns::<Arc<WaitingPlace>>::new(0).limit, 1);
     }
 }
 
 #[cfg(all(test, loom))]
 mod turns {
     use crate::handover::turns::Turns;
-    use crate::task::place::{Departure, Place};
+    use crate::task::place::{Departure, WaitingPlace};
     use loom::sync::Arc;
     use loom::thread;
 
-    type Model = Turns<std::sync::Arc<Place>>;
+    type Model = Turns<std::sync::Arc<WaitingPlace>>;
 
     /// Takes a turn or joins the line. One that has a turn gives it back; a place that has none is returned.
-    fn come(turns: &Model) -> Option<std::sync::Arc<Place>> {
+    fn come(turns: &Model) -> Option<std::sync::Arc<WaitingPlace>> {
         if turns.take() {
             turns.give_back();
             return None;
         }
-        let place = Place::new();
+        let place = WaitingPlace::new();
         turns.join(std::sync::Arc::clone(&place));
         Some(place)
     }
 
     /// All players have had their turn, or have it now and give it back, until none is left.
-    fn play(turns: &Model, mut places: Vec<std::sync::Arc<Place>>) {
+    fn play(turns: &Model, mut places: Vec<std::sync::Arc<WaitingPlace>>) {
         while !places.is_empty() {
             let before = places.len();
             places.retain(|place| {
@@ -144,11 +144,11 @@ mod turns {
 mod waiting {
     use crate::handover::spares::Spares;
     use crate::handover::waiting::Waiting;
-    use crate::task::place::{Departure, Place};
+    use crate::task::place::{Departure, WaitingPlace};
     use loom::sync::Arc;
     use loom::thread;
 
-    type Places = std::sync::Arc<Place>;
+    type Places = std::sync::Arc<WaitingPlace>;
 
     struct Model {
         spares: Spares,
@@ -168,7 +168,7 @@ mod waiting {
         {
             return Ok(spare);
         }
-        let place = Place::new();
+        let place = WaitingPlace::new();
         model.waiting.join(std::sync::Arc::clone(&place), &model.spares);
         Err(place)
     }
@@ -256,7 +256,7 @@ mod waiting {
 #[cfg(all(test, loom))]
 mod place {
     use crate::handover::line::Waits;
-    use crate::task::place::{Departure, Place};
+    use crate::task::place::{Departure, WaitingPlace};
     use loom::cell::UnsafeCell;
     use loom::sync::{Arc, Notify};
     use loom::thread;
@@ -277,7 +277,7 @@ mod place {
     #[expect(unsafe_code, reason = "loom reports an access that is not ordered after the last one")]
     fn loom_a_grant_wakes_the_task_that_waits() {
         loom::model(|| {
-            let place = Place::new();
+            let place = WaitingPlace::new();
             let before = Arc::new(UnsafeCell::new(0));
             let granting = {
                 let (place, before) = (std::sync::Arc::clone(&place), Arc::clone(&before));
@@ -302,7 +302,7 @@ mod place {
     #[test]
     fn loom_a_place_is_granted_or_left() {
         loom::model(|| {
-            let place = Place::new();
+            let place = WaitingPlace::new();
             let granting = {
                 let place = std::sync::Arc::clone(&place);
                 thread::spawn(move || place.grant())
@@ -319,12 +319,12 @@ mod place {
 mod line {
     use crate::handover::line::Line;
     use crate::sync::{AtomicU32, Ordering, fence};
-    use crate::task::place::{Departure, Place};
+    use crate::task::place::{Departure, WaitingPlace};
     use loom::sync::Arc;
     use loom::thread;
 
     struct Shared {
-        line: Line<std::sync::Arc<Place>>,
+        line: Line<std::sync::Arc<WaitingPlace>>,
         /// Things to be granted that nobody has.
         free: AtomicU32,
     }
@@ -343,7 +343,7 @@ mod line {
     fn loom_what_a_sweep_holds_is_found_again() {
         loom::model(|| {
             let shared = Arc::new(Shared { line: Line::new(), free: AtomicU32::new(0) });
-            let (staying, leaving) = (Place::new(), [Place::new(), Place::new()]);
+            let (staying, leaving) = (WaitingPlace::new(), [WaitingPlace::new(), WaitingPlace::new()]);
             for place in std::iter::once(&staying).chain(&leaving) {
                 shared.line.push(std::sync::Arc::clone(place));
             }
@@ -375,7 +375,7 @@ mod beside {
     use crate::handover::word::{Lease, Word};
     use crate::task::remote::Remote;
     use crate::task::waker_cell::WakerCell;
-    use crate::task::{self, Header, Outcome};
+    use crate::task::{self, Header, PollOutcome};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
     use loom::thread;
@@ -433,10 +433,10 @@ mod beside {
             let outcome = unsafe { task::poll(task, |_| {}) };
             next = ring.pop();
             match (outcome, next) {
-                (Outcome::Complete, _) => ended += 1,
-                (Outcome::Notified, None) => next = Some(task),
-                (Outcome::Notified, Some(_)) => home.inject(task),
-                (Outcome::Pending, _) => {}
+                (PollOutcome::Complete, _) => ended += 1,
+                (PollOutcome::Notified, None) => next = Some(task),
+                (PollOutcome::Notified, Some(_)) => home.inject(task),
+                (PollOutcome::Pending, _) => {}
             }
         }
         ended

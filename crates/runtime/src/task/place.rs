@@ -22,12 +22,12 @@ const GRANTED: u32 = 1;
 const LEFT: u32 = 2;
 
 /// A waiter inside a poll, which may give up.
-pub(crate) struct Place {
+pub(crate) struct WaitingPlace {
     state: AtomicU32,
     waker: WakerCell,
 }
 
-impl Place {
+impl WaitingPlace {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { state: AtomicU32::new(WAITING), waker: WakerCell::new() })
     }
@@ -66,7 +66,7 @@ pub(crate) enum Departure {
     Left,
 }
 
-impl Waits for Arc<Place> {
+impl Waits for Arc<WaitingPlace> {
     fn grant(self) -> bool {
         let granted =
             self.state.compare_exchange(WAITING, GRANTED, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -120,7 +120,7 @@ impl Pass {
 pub(crate) enum Waiter {
     /// A task that is about to do something suspect inside a poll: it is polled for all else that it waits
     /// for, and may give up (coop.rs).
-    Inside(Arc<Place>),
+    Inside(Arc<WaitingPlace>),
     /// One that is suspect from the beginning of its next poll, and what it is granted. It stays notified, in
     /// no queue: nothing else is known of it that could be done, so it is not polled before.
     Before(Queued, Pass),

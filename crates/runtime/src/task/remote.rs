@@ -122,7 +122,7 @@ mod loom_tests {
     use super::*;
     use crate::event_loop::ready::Ring;
     use crate::task::waker_cell::WakerCell;
-    use crate::task::{self, Outcome};
+    use crate::task::{self, PollOutcome};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use loom::thread;
@@ -175,9 +175,9 @@ mod loom_tests {
                 let outcome = unsafe { task::poll(task, |_| {}) };
                 assert!(remote.word.end_poll(lease));
                 match outcome {
-                    Outcome::Complete => return,
-                    Outcome::Notified => remote.inject(task),
-                    Outcome::Pending => {}
+                    PollOutcome::Complete => return,
+                    PollOutcome::Notified => remote.inject(task),
+                    PollOutcome::Pending => {}
                 }
             }
         }
@@ -236,9 +236,9 @@ mod loom_tests {
             let outcome = unsafe { task::poll(task, |_| {}) };
             assert!(on.word.end_poll(lease));
             match outcome {
-                Outcome::Complete => ended += 1,
-                Outcome::Notified => home.inject(task),
-                Outcome::Pending => {}
+                PollOutcome::Complete => ended += 1,
+                PollOutcome::Notified => home.inject(task),
+                PollOutcome::Pending => {}
             }
         }
         ended
@@ -291,10 +291,10 @@ mod loom_tests {
             header.lease.store(Word::new(polling).1.bits(), Relaxed);
             // SAFETY: it was taken from a queue.
             let outcome = unsafe { task::poll(task, |_| {}) };
-            if outcome == Outcome::Notified {
+            if outcome == PollOutcome::Notified {
                 home.inject(task);
             }
-            outcome == Outcome::Complete
+            outcome == PollOutcome::Complete
         }
         loom::model(|| {
             let (home, _lease) = remote();

@@ -208,7 +208,7 @@ impl Timers {
 mod loom_tests {
     use super::*;
     use crate::handover::word::Word;
-    use crate::task::{self, Outcome};
+    use crate::task::{self, PollOutcome};
     use loom::thread;
     use std::future::poll_fn;
     use std::task::Poll;
@@ -282,7 +282,7 @@ mod loom_tests {
     fn poll_queue(remote: &'static Remote) {
         for task in remote.inject.take() {
             // SAFETY: it was taken from a queue.
-            if unsafe { task::poll(task, |_| {}) } == Outcome::Notified {
+            if unsafe { task::poll(task, |_| {}) } == PollOutcome::Notified {
                 remote.inject(task);
             }
         }

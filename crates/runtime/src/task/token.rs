@@ -25,7 +25,7 @@ use crate::task;
 use crate::task::cell::{Entered, TaskCell};
 #[cfg(not(loom))]
 use crate::task::coop::note_waiting;
-use crate::task::place::{Departure, Place};
+use crate::task::place::{Departure, WaitingPlace};
 
 /// The holder in tasks of other executors: no value of a word in POLL.
 const ELSEWHERE: u64 = 1;
@@ -33,7 +33,7 @@ const ELSEWHERE: u64 = 1;
 /// See the file's head.
 pub struct Token {
     holder: AtomicU64,
-    line: AtomicPtr<Line<Arc<Place>>>,
+    line: AtomicPtr<Line<Arc<WaitingPlace>>>,
 }
 
 impl Default for Token {
@@ -82,13 +82,13 @@ impl Token {
         }
     }
 
-    fn line(&self) -> Option<&Line<Arc<Place>>> {
+    fn line(&self) -> Option<&Line<Arc<WaitingPlace>>> {
         // SAFETY: null, or made by `line_for_waiting` and freed with the token only.
         unsafe { self.line.load(Ordering::Acquire).as_ref() }
     }
 
     /// Rule 5.
-    fn line_for_waiting(&self) -> &Line<Arc<Place>> {
+    fn line_for_waiting(&self) -> &Line<Arc<WaitingPlace>> {
         if let Some(line) = self.line() {
             return line;
         }
@@ -164,7 +164,7 @@ impl Drop for Held<'_> {
 /// line. `T` leads to the token: a reference, or an `Arc` of the thing that the token guards.
 pub struct Entering<T: Deref<Target: AsRef<Token>>> {
     token: T,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<WaitingPlace>>,
 }
 
 impl<T: Deref<Target: AsRef<Token>>> Entering<T> {
@@ -185,7 +185,7 @@ impl<T: Deref<Target: AsRef<Token>>> Entering<T> {
 
 fn enter_in_turn<'a>(
     token: &'a Token,
-    own_place: &mut Option<Arc<Place>>,
+    own_place: &mut Option<Arc<WaitingPlace>>,
     cx: &Context<'_>,
 ) -> Poll<Held<'a>> {
     let entered = match own_place {
@@ -201,7 +201,7 @@ fn enter_in_turn<'a>(
         return Poll::Ready(held);
     }
     // One that was released and comes too late joins again, which looks as rule 3 wants it.
-    let place = Place::new();
+    let place = WaitingPlace::new();
     *own_place = Some(Arc::clone(&place));
     token.line_for_waiting().push(Arc::clone(&place));
     token.look();

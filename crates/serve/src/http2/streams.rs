@@ -55,7 +55,7 @@ struct Open {
     next: Option<StreamOutput>,
     /// Since when it has something to send and no window, on the clock of the loop.
     stalled_since_ms: Option<u64>,
-    state: State,
+    state: StreamState,
 }
 
 /// How far the body of a request is.
@@ -69,7 +69,7 @@ enum Input {
 
 /// What a stream waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum StreamState {
     Answering,
     /// Nothing is sent any more; the request's task is to come to its end.
     Leaving,
@@ -124,7 +124,7 @@ impl Streams {
             sent_bytes: 0,
             next: None,
             stalled_since_ms: None,
-            state: State::Answering,
+            state: StreamState::Answering,
         });
         stream
     }
@@ -133,7 +133,7 @@ impl Streams {
     pub(super) fn take_data(&mut self, id: u32, bytes: &[u8], rest: Rest) {
         let Some(at) = self.position(id) else { return };
         let open = &mut self.open[at];
-        if open.state == State::Answering {
+        if open.state == StreamState::Answering {
             open.backlog.extend_from_slice(bytes);
         }
         if rest == Rest::Ended && open.input == Input::Open {
@@ -183,7 +183,7 @@ impl Streams {
     pub(super) fn feed(&mut self, protocol: &mut Protocol) {
         let mut shared_bytes: u32 = self.open.iter().map(|open| open.shared_bytes).sum();
         for open in &mut self.open {
-            if open.input == Input::Over || open.state != State::Answering {
+            if open.input == Input::Over || open.state != StreamState::Answering {
                 continue;
             }
             shared_bytes -= open.shared_bytes;
@@ -222,7 +222,7 @@ impl Streams {
             }
             if is_opened || bits & 1 << bit(open.id) != 0 {
                 open.look(protocol, now_ms);
-                if open.state == State::Closed {
+                if open.state == StreamState::Closed {
                     protocol.close(open.id);
                     self.open.remove(at);
                     continue;
@@ -245,7 +245,7 @@ impl Streams {
             debug_assert!(out.len() >= before, "a frame is appended");
             protocol.schedule().charge(id, out.len() - before);
             open.look(protocol, now_ms);
-            if open.state == State::Closed {
+            if open.state == StreamState::Closed {
                 protocol.close(id);
                 self.open.remove(at);
             }
@@ -260,9 +260,9 @@ fn bit(id: u32) -> u32 {
 
 impl Open {
     fn leave(&mut self) {
-        if self.state == State::Answering {
+        if self.state == StreamState::Answering {
             self.stream.reset();
-            self.state = State::Leaving;
+            self.state = StreamState::Leaving;
             (self.next, self.stalled_since_ms, self.shared_bytes) = (None, None, 0);
             self.backlog = Vec::new();
         }
@@ -316,14 +316,14 @@ impl Open {
     /// Looks what there is, and says whether it may be sent.
     fn look(&mut self, protocol: &mut Protocol, now_ms: u64) {
         match self.state {
-            State::Closed => return,
-            State::Leaving => {
+            StreamState::Closed => return,
+            StreamState::Leaving => {
                 if self.stream.has_left() {
-                    self.state = State::Closed;
+                    self.state = StreamState::Closed;
                 }
                 return;
             }
-            State::Answering => {}
+            StreamState::Answering => {}
         }
         self.fetch();
         let may_be_sent = match &self.next {
@@ -379,7 +379,7 @@ impl Open {
                 if self.output == Rest::Open {
                     protocol.reset(self.id, code);
                 }
-                self.state = State::Closed;
+                self.state = StreamState::Closed;
             }
         }
     }
@@ -430,13 +430,13 @@ impl Open {
 
     fn conclude(&mut self, protocol: &mut Protocol, rest: Rest) {
         if rest == Rest::Ended {
-            debug_assert!(self.state == State::Answering, "a response ends once");
+            debug_assert!(self.state == StreamState::Answering, "a response ends once");
             debug_assert!(self.next.is_none(), "nothing follows the end of a response");
             protocol.note_answered();
             if self.stream.is_malformed() {
                 protocol.reset(self.id, ErrorCode::ProtocolError);
             }
-            self.state = State::Closed;
+            self.state = StreamState::Closed;
         }
     }
 }

@@ -21,11 +21,11 @@ const OLDBIN_SUFFIX: &str = ".oldbin";
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
-    state: State,
+    state: PidFileState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PidFileState {
     InPlace,
     /// Under the name with [`OLDBIN_SUFFIX`].
     Renamed,
@@ -48,7 +48,7 @@ impl PidFile {
             log.log(Level::Emerg, format_args!("open() \"{}\" failed {errno}", Verbatim::path(path)));
             Failed
         })?;
-        Ok(Self { path: path.to_owned(), state: State::InPlace })
+        Ok(Self { path: path.to_owned(), state: PidFileState::InPlace })
     }
 
     /// Where a reload wants it.
@@ -71,23 +71,23 @@ impl PidFile {
     /// After the reason has been logged.
     pub(crate) fn set_aside(&mut self, log: &dyn Sink) -> Result<(), Failed> {
         self.rename(&self.path, &self.aside(), log)?;
-        self.state = State::Renamed;
+        self.state = PidFileState::Renamed;
         Ok(())
     }
 
     /// Takes the name back when the new binary has ended.
     pub(crate) fn take_back(&mut self, log: &dyn Sink) {
         // What went wrong has been logged, and the next attempt is as good as this one.
-        if self.state == State::Renamed && self.rename(&self.aside(), &self.path, log).is_ok() {
-            self.state = State::InPlace;
+        if self.state == PidFileState::Renamed && self.rename(&self.aside(), &self.path, log).is_ok() {
+            self.state = PidFileState::InPlace;
         }
     }
 
     /// Removes it.
     pub(crate) fn remove(&self, log: &dyn Sink) {
         let path = match self.state {
-            State::InPlace => self.path.clone(),
-            State::Renamed => self.aside(),
+            PidFileState::InPlace => self.path.clone(),
+            PidFileState::Renamed => self.aside(),
         };
         if let Err(error) = std::fs::remove_file(&path) {
             let errno = Errno(&error);

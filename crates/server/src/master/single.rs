@@ -43,7 +43,7 @@ pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce())
         "each address that is asked for is listened on"
     );
     let pid_file = PidFile::write(parts.config.core.pid_file(), boot)?;
-    let mut single = Single { parts, builder, worker, pid_file, number: 1, state: State::Serving };
+    let mut single = Single { parts, builder, worker, pid_file, number: 1, state: SingleState::Serving };
     started();
     single.serve();
     Ok(())
@@ -57,7 +57,7 @@ fn refuse(report: &Report, log: &dyn Sink) -> Failed {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SingleState {
     Serving,
     Draining,
     Over,
@@ -69,18 +69,18 @@ struct Single<'a> {
     worker: Worker,
     pid_file: PidFile,
     number: u64,
-    state: State,
+    state: SingleState,
 }
 
 impl Single<'_> {
     fn serve(&mut self) {
-        while self.state != State::Over {
+        while self.state != SingleState::Over {
             let due = self.worker.keep_house();
-            if self.state == State::Draining && self.worker.is_drained() {
+            if self.state == SingleState::Draining && self.worker.is_drained() {
                 break;
             }
             let limit = match self.state {
-                State::Draining => Some(due.map_or(DRAIN_STEP, |due| due.min(DRAIN_STEP))),
+                SingleState::Draining => Some(due.map_or(DRAIN_STEP, |due| due.min(DRAIN_STEP))),
                 _ => due,
             };
             // Whatever ended the wait, both are looked at.
@@ -106,13 +106,13 @@ impl Single<'_> {
         let from = if sender_pid == 0 { String::new() } else { format!(" from {sender_pid}") };
         self.notice(format_args!("signal {number} ({name}) received{from}{action}"));
         match signal {
-            Signal::QUIT if self.state == State::Serving => {
-                self.state = State::Draining;
+            Signal::QUIT if self.state == SingleState::Serving => {
+                self.state = SingleState::Draining;
                 self.worker.drain(|_| true);
                 debug_assert_eq!(self.worker.listening_on(), 0, "a server that drains accepts nothing");
             }
-            Signal::TERM | Signal::INT => self.state = State::Over,
-            Signal::HUP if self.state == State::Serving => {
+            Signal::TERM | Signal::INT => self.state = SingleState::Over,
+            Signal::HUP if self.state == SingleState::Serving => {
                 self.notice(format_args!("reconfiguring"));
                 // What went wrong has been logged, and nothing has changed.
                 let _ = self.reconfigure();
@@ -131,7 +131,7 @@ impl Single<'_> {
     }
 
     fn reconfigure(&mut self) -> Result<(), Failed> {
-        debug_assert_eq!(self.state, State::Serving, "a server that drains takes no configuration");
+        debug_assert_eq!(self.state, SingleState::Serving, "a server that drains takes no configuration");
         let log = self.log();
         let parts = &mut self.parts;
         let options = &parts.invocation.options;

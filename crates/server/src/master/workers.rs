@@ -29,7 +29,7 @@ pub(crate) struct WorkerProcess {
     question: Question,
     /// The identities of the loops of each configuration that it still uses, the newest last.
     generations: Vec<Vec<u32>>,
-    state: State,
+    state: WorkerState,
     /// Its end of the channel is open.
     connected: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) enum Occasion {
 
 /// What a worker is expected to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WorkerState {
     /// Serve; where it ends, another one takes its place.
     Serving,
     /// End when its connections have.
@@ -97,7 +97,7 @@ impl WorkerProcess {
             inbox: Inbox::default(),
             question: Question::None,
             generations: Vec::new(),
-            state: State::Serving,
+            state: WorkerState::Serving,
             connected: true,
         })
     }
@@ -114,7 +114,7 @@ impl WorkerProcess {
 
     /// Whether it serves, and is not on its way out.
     pub(crate) fn is_serving(&self) -> bool {
-        self.state == State::Serving
+        self.state == WorkerState::Serving
     }
 
     /// Sends an order. A worker that is gone cannot be told anything, which shows elsewhere.
@@ -124,8 +124,8 @@ impl WorkerProcess {
 
     /// Has it end when its connections have ended. Sockets that are `removed` nobody else listens on.
     pub(crate) fn retire(&mut self, removed: &[u64]) {
-        if self.state == State::Serving {
-            self.state = State::Retiring;
+        if self.state == WorkerState::Serving {
+            self.state = WorkerState::Retiring;
             self.tell(&Order::Quit { removed: removed.to_vec() });
         }
         debug_assert!(!self.is_serving(), "another one may take its place");

@@ -25,7 +25,7 @@ use clearway_os::epoll::EventFd;
 use clearway_os::thread::Processors;
 use clearway_proxy::upstreams::Lasting;
 use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
-use clearway_watchdog::{Place, Watchdog};
+use clearway_watchdog::{Watchdog, WorkPlace};
 use crossbeam_queue::SegQueue;
 
 use crate::control::{HandedSocket, Report, SocketKind};
@@ -335,7 +335,7 @@ impl Worker {
         self.watchdog.name_places(move |tag| {
             let generation = generation.upgrade()?;
             let (name, step) = generation.parts().snapshot.tagged(tag)?;
-            Some(Place { name: String::from_utf8_lossy(name).into_owned(), step })
+            Some(WorkPlace { name: String::from_utf8_lossy(name).into_owned(), step })
         });
     }
 

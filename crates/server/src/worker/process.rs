@@ -46,7 +46,7 @@ pub fn run() -> ExitCode {
         signals,
         builder: Builder::new(),
         prepared: None,
-        state: State::Serving,
+        state: ProcessState::Serving,
         connected: true,
     };
     match process.first() {
@@ -63,7 +63,7 @@ fn take_channel() -> io::Result<OwnedFd> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ProcessState {
     Serving,
     Draining,
     Over,
@@ -76,14 +76,14 @@ struct Process {
     builder: Builder,
     /// Built, and the master has not decided yet.
     prepared: Option<Prepared>,
-    state: State,
+    state: ProcessState,
     connected: bool,
 }
 
 impl Process {
     /// Builds the first configuration with all that a process has once.
     fn first(&mut self) -> Result<Worker, Over> {
-        debug_assert_eq!(self.state, State::Serving, "a process begins by serving");
+        debug_assert_eq!(self.state, ProcessState::Serving, "a process begins by serving");
         let (mut handover, is_trial) = match self.next_order()? {
             Order::Load(handover) => (handover, false),
             Order::Try(handover) => (handover, true),
@@ -113,13 +113,13 @@ impl Process {
 
     /// Serves until there is nothing left to serve.
     fn serve(mut self, mut worker: Worker) -> ExitCode {
-        while self.state != State::Over {
+        while self.state != ProcessState::Over {
             let due = worker.keep_house();
-            if self.state == State::Draining && worker.is_drained() {
+            if self.state == ProcessState::Draining && worker.is_drained() {
                 break;
             }
             let limit = match self.state {
-                State::Draining => Some(due.map_or(DRAIN_STEP, |due| due.min(DRAIN_STEP))),
+                ProcessState::Draining => Some(due.map_or(DRAIN_STEP, |due| due.min(DRAIN_STEP))),
                 _ => due,
             };
             self.wait(limit, &worker);
@@ -137,7 +137,7 @@ impl Process {
             for identities in ended {
                 self.report(&Report::Gone { identities });
             }
-            if !self.connected && self.state == State::Serving {
+            if !self.connected && self.state == ProcessState::Serving {
                 self.drain(&mut worker, &[]);
             }
         }
@@ -175,7 +175,7 @@ impl Process {
             Order::Abort => self.prepared = None,
             Order::Reopen(files) => self.builder.reopen(files, worker),
             Order::Quit { removed } => self.drain(worker, &removed),
-            Order::Terminate => self.state = State::Over,
+            Order::Terminate => self.state = ProcessState::Over,
         }
     }
 
@@ -195,15 +195,15 @@ impl Process {
         worker.lasting_log().log(Level::Notice, message);
         match signal {
             Signal::QUIT => self.drain(worker, &[]),
-            Signal::TERM | Signal::INT => self.state = State::Over,
+            Signal::TERM | Signal::INT => self.state = ProcessState::Over,
             Signal::USR1 => self.builder.reopen_by_itself(worker),
             _ => {}
         }
     }
 
     fn drain(&mut self, worker: &mut Worker, removed: &[u64]) {
-        if self.state == State::Serving {
-            self.state = State::Draining;
+        if self.state == ProcessState::Serving {
+            self.state = ProcessState::Draining;
             worker.drain(|serial| removed.contains(&serial));
             debug_assert_eq!(worker.listening_on(), 0, "a worker that drains accepts nothing");
         }

@@ -29,11 +29,11 @@ struct Asked {
     window: u64,
     is_cancelled: bool,
     received: Received,
-    state: State,
+    state: AskedState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum AskedState {
     Waiting,
     Head,
     Over,
@@ -95,7 +95,7 @@ impl Http2 {
             window: FIRST_WINDOW,
             is_cancelled: false,
             received: Received::default(),
-            state: State::Waiting,
+            state: AskedState::Waiting,
         };
         self.streams.insert(stream, asked);
         bytes
@@ -106,7 +106,7 @@ impl Http2 {
         let mut bytes = Vec::new();
         for (&stream, asked) in &mut self.streams {
             let may = asked.may_send.min(self.may_send).min(FRAME_MAX as u64);
-            if asked.unsent.is_empty() || asked.state == State::Over || asked.is_cancelled || may == 0 {
+            if asked.unsent.is_empty() || asked.state == AskedState::Over || asked.is_cancelled || may == 0 {
                 continue;
             }
             let count = asked.unsent.len().min(usize::try_from(may).expect("small"));
@@ -156,7 +156,8 @@ impl Http2 {
 
     /// How much has come of bodies that are not complete.
     pub(crate) fn under_way(&self) -> Vec<(u32, u64)> {
-        let going = self.streams.values().filter(|asked| asked.state == State::Head && !asked.is_cancelled);
+        let going =
+            self.streams.values().filter(|asked| asked.state == AskedState::Head && !asked.is_cancelled);
         going.map(|asked| (asked.request.id, asked.received.body.len() as u64)).collect()
     }
 
@@ -206,23 +207,23 @@ impl Http2 {
             let Some(asked) = self.streams.get_mut(stream) else {
                 return Err(format!("something on stream {stream}, which is not open"));
             };
-            if asked.state == State::Over && asked.received.body.len() < answer.body.len() {
+            if asked.state == AskedState::Over && asked.received.body.len() < answer.body.len() {
                 return Err(format!("bytes behind the end of stream {stream}"));
             }
-            if asked.state == State::Over {
+            if asked.state == AskedState::Over {
                 continue;
             }
             asked.take(answer).map_err(|why| format!("stream {stream}: {why}"))?;
             match answer.end {
                 None => {}
                 Some(Ended::Complete) => {
-                    asked.state = State::Over;
+                    asked.state = AskedState::Over;
                     asked.received.check_whole(&asked.request)?;
                     self.answered.push((asked.request.clone(), std::mem::take(&mut asked.received)));
                     asked.received.body.clone_from(&answer.body);
                 }
                 Some(Ended::Reset(code)) => {
-                    asked.state = State::Over;
+                    asked.state = AskedState::Over;
                     let is_excused = asked.is_cancelled || may_break(&asked.request) || excuse(asked.at_ms);
                     if !is_excused {
                         return Err(format!("stream {stream} was reset with {code}: {:?}", asked.request));
@@ -261,22 +262,22 @@ impl Http2 {
 
 impl Asked {
     fn goes_on(&self) -> bool {
-        self.state != State::Over && !self.is_cancelled
+        self.state != AskedState::Over && !self.is_cancelled
     }
 
     fn take(&mut self, answer: &clearway_testkit::http2::Answer) -> Result<(), String> {
-        if self.state == State::Waiting
+        if self.state == AskedState::Waiting
             && let Some(head) = answer.heads.first()
         {
             let value =
                 |name: &str| head.iter().find_map(|field| field.strip_prefix(name)).map(str::to_owned);
-            self.state = State::Head;
+            self.state = AskedState::Head;
             self.received.status = answer.status().parse().map_err(|_| format!("the head {head:?}"))?;
             self.received.path = value("x-path: ");
             self.received.content_length = value("content-length: ").and_then(|length| length.parse().ok());
             self.received.check_head(&self.request)?;
         }
-        if answer.heads.len() > 1 || self.state == State::Waiting && !answer.body.is_empty() {
+        if answer.heads.len() > 1 || self.state == AskedState::Waiting && !answer.body.is_empty() {
             return Err(format!("heads {:?}, {} bytes", answer.heads, answer.body.len()));
         }
         let known = self.received.body.len();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use std::io::Write;
 
-use crate::place::{Mount, Place};
+use crate::place::{Mount, MountedDirectory};
 use crate::server::is_root;
 use crate::{Answer, Binary, Connection, Response, Server, Setup};
 
@@ -83,7 +83,7 @@ impl NeverOld {
     /// # Panics
     /// If the files cannot be made.
     pub fn play(self, binary: &Binary) -> Option<NeverOldReport> {
-        let place = Place::new(self.mount, |dir| {
+        let place = MountedDirectory::new(self.mount, |dir| {
             for change in CHANGES {
                 (0..self.rounds).for_each(|round| change.prepare(dir, round));
             }

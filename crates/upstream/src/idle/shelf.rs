@@ -12,7 +12,7 @@
 //! The lowest is the one that was put last, mostly: what is used stays in use, what is too much grows old at
 //! the other end. No place is reused behind anybody's back, as a place has no meaning without its bit.
 
-use crate::sync::{AtomicU64, Ordering, Place};
+use crate::sync::{AtomicU64, Exclusive, Ordering};
 
 /// How many there are.
 pub(crate) const PLACES: usize = 64;
@@ -21,7 +21,7 @@ pub(crate) const PLACES: usize = 64;
 pub(crate) struct Shelf<T> {
     full: AtomicU64,
     free: AtomicU64,
-    places: Box<[Place<T>]>,
+    places: Box<[Exclusive<T>]>,
     tags: Box<[AtomicU64]>,
 }
 
@@ -45,7 +45,7 @@ impl<T> Shelf<T> {
         Self {
             full: AtomicU64::new(0),
             free: AtomicU64::new(free),
-            places: (0..places).map(|_| Place::new()).collect(),
+            places: (0..places).map(|_| Exclusive::new()).collect(),
             tags: (0..places).map(|_| AtomicU64::new(0)).collect(),
         }
     }

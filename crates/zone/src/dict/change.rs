@@ -2,7 +2,7 @@
 
 use crate::dict::layout::{EPOCH_AT, FREE_PAGES_AT, MADE_AT, PAGE_BYTES, WORD, stripe_of};
 use crate::dict::lock::{Memory, Writer};
-use crate::dict::nodes::{Contents, Entry, Oldest, Place, node_bytes};
+use crate::dict::nodes::{Contents, Entry, EntryPlace, Oldest, node_bytes};
 use crate::dict::{Change, Dict, Key, Kind, Mode, Refusal, Room, Setting, Value};
 use crate::sync::Ordering;
 
@@ -24,7 +24,7 @@ impl Held<'_> {
         Some(self.stripe)
     }
 
-    pub(crate) fn find(&self, key: &Key<'_>) -> Option<(Place, Entry)> {
+    pub(crate) fn find(&self, key: &Key<'_>) -> Option<(EntryPlace, Entry)> {
         let place = self.writer.memory.find(key)?;
         Some((place, self.writer.memory.entry(place.at)))
     }
@@ -225,7 +225,7 @@ impl Held<'_> {
         is_number.then(|| f64::from_bits(self.writer.read(entry.value_at())))
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: EntryPlace) {
         self.writer.unlink(place);
         self.writer.commit();
         self.writer.free_orphans();
@@ -234,7 +234,7 @@ impl Held<'_> {
     fn put(
         &mut self,
         key: &Key<'_>,
-        found: Option<(Place, Entry)>,
+        found: Option<(EntryPlace, Entry)>,
         contents: Contents<'_>,
         room: Room,
         now_ms: u64,

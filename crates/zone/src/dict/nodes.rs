@@ -47,7 +47,7 @@ pub(crate) fn list_node_bytes(key: usize) -> usize {
 
 /// Where an entry is, and the word that leads to it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct EntryPlace {
     pub(crate) at: usize,
     holder: usize,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Contents<'v> {
 
 impl Memory<'_> {
     /// Where a key is. Of use to a reader only if its stripe was unchanged.
-    pub(crate) fn find(&self, key: &Key<'_>) -> Option<Place> {
+    pub(crate) fn find(&self, key: &Key<'_>) -> Option<EntryPlace> {
         let mut holder = self.layout.bucket_of(key.hash);
         for _ in 0..STEPS_MAX {
             let at = low(self.peek(holder)) as usize;
@@ -101,7 +101,7 @@ impl Memory<'_> {
                 return None;
             }
             if self.peek(at + HASH) == key.hash && self.has_key(at, key.bytes) {
-                return Some(Place { at, holder });
+                return Some(EntryPlace { at, holder });
             }
             holder = at + LINK;
         }
@@ -253,7 +253,7 @@ impl Writer<'_> {
     }
 
     /// Takes an entry out of its chain and the order and frees it; the items of a list are orphans then.
-    pub(crate) fn unlink(&mut self, place: Place) {
+    pub(crate) fn unlink(&mut self, place: EntryPlace) {
         let next = low(self.read(place.at + LINK));
         self.write_next(place.holder, next);
         self.leave_order(place.at);
@@ -286,7 +286,7 @@ impl Writer<'_> {
             holder = low(self.read(holder)) as usize + LINK;
         }
         self.hold(stripe_of(hash));
-        self.unlink(Place { at, holder });
+        self.unlink(EntryPlace { at, holder });
         self.commit();
         self.free_orphans();
         self.release_but(kept);

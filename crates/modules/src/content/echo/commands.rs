@@ -5,7 +5,7 @@ use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Answer, Chunk, Exchange, Mark, Pushed, Ranges, Redirect, Step, Store};
 
 use super::subrequests::{self, target};
-use super::{Command, ECHO_CONF, STATE, State, Verb};
+use super::{Command, ECHO_CONF, EchoState, STATE, Verb};
 
 /// Of a body in a file that is answered with, bytes at a time.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -122,9 +122,9 @@ fn split(arguments: &[Vec<u8>]) -> Vec<Vec<u8>> {
     pieces
 }
 
-fn state<'e>(exchange: &'e mut Exchange<'_, '_>) -> &'e mut State {
+fn state<'e>(exchange: &'e mut Exchange<'_, '_>) -> &'e mut EchoState {
     if exchange.request.context(&STATE).is_none() {
-        exchange.request.set_context(&STATE, State::default());
+        exchange.request.set_context(&STATE, EchoState::default());
     }
     exchange.request.context_mut(&STATE).expect("it was set, and is this request's alone")
 }

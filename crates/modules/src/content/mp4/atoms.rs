@@ -30,7 +30,7 @@ pub(super) fn wrong<T>(behind: impl Into<Cow<'static, str>>) -> Result<T, Fault>
 }
 
 /// Where bytes come from.
-pub(super) trait Source {
+pub(super) trait MediaSource {
     /// Size of the file, bytes.
     fn size(&self) -> u64;
     /// So many bytes from a place on, which are there.
@@ -76,7 +76,7 @@ const OUTER_ATOMS_MAX: usize = 4096;
 const KIND_MAX_BYTES: u64 = 1024;
 
 /// Reads the outermost atoms; `None`: the file can be sent as it is.
-pub(super) fn read_outline(source: &mut dyn Source, wanted: &Wanted) -> Result<Option<Outline>, Fault> {
+pub(super) fn read_outline(source: &mut dyn MediaSource, wanted: &Wanted) -> Result<Option<Outline>, Fault> {
     let (mut kind, mut movie, mut data) = (None, None, None);
     let mut window = Window { start: 0, bytes: Vec::new(), step_bytes: wanted.buffer_bytes };
     let (mut offset, size) = (0, source.size());
@@ -133,7 +133,11 @@ struct Window {
 
 impl Window {
     /// Name, size of the header and size of the atom at a place; `None`: there are no more.
-    fn header(&mut self, source: &mut dyn Source, at: u64) -> Result<Option<([u8; 4], u64, u64)>, Fault> {
+    fn header(
+        &mut self,
+        source: &mut dyn MediaSource,
+        at: u64,
+    ) -> Result<Option<([u8; 4], u64, u64)>, Fault> {
         let left = source.size() - at;
         let head = self.take(source, at, left.min(16) as usize)?;
         let header = read_header(&head, left)?;
@@ -141,7 +145,7 @@ impl Window {
     }
 
     /// So many bytes from a place on.
-    fn take(&mut self, source: &mut dyn Source, at: u64, count: usize) -> Result<Vec<u8>, Fault> {
+    fn take(&mut self, source: &mut dyn MediaSource, at: u64, count: usize) -> Result<Vec<u8>, Fault> {
         let is_inside = |window: &Self| {
             at >= window.start && at - window.start + count as u64 <= window.bytes.len() as u64
         };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::atoms::{Fault, Outline, Source, Wanted, put_atom, read_outline, wrong_in};
+use super::atoms::{Fault, MediaSource, Outline, Wanted, put_atom, read_outline, wrong_in};
 use super::crop::{Cropped, Whole, crop};
 use super::track::{Movie, Offsets, Sizes, Table, Width, media_duration};
 
@@ -18,7 +18,7 @@ pub(super) struct Cut {
 const SHORT_ATOM_MAX: u64 = u32::MAX as u64;
 
 /// Cuts a file; `None`: it is to be sent as it is.
-pub(super) fn cut(source: &mut dyn Source, wanted: &Wanted) -> Result<Option<Cut>, Fault> {
+pub(super) fn cut(source: &mut dyn MediaSource, wanted: &Wanted) -> Result<Option<Cut>, Fault> {
     let Some(Outline { kind, movie, data }) = read_outline(source, wanted)? else { return Ok(None) };
     let movie = Movie::read(&movie, wanted)?;
     let whole = Whole { size: source.size(), data_end: data.end };
@@ -56,12 +56,12 @@ fn put_data_header(out: &mut Vec<u8>, bytes: u64) {
 }
 
 /// Where offsets were written that are to be corrected when all sizes are known.
-struct Place {
+struct OffsetPlace {
     bytes: Range<usize>,
     width: Width,
 }
 
-impl Place {
+impl OffsetPlace {
     fn adjust(&self, out: &mut [u8], adjustment: u64) {
         let bytes = &mut out[self.bytes.clone()];
         match self.width {
@@ -81,7 +81,7 @@ fn put_content(out: &mut Vec<u8>, name: &[u8; 4], content: Option<&[u8]>) {
     }
 }
 
-fn put_track(out: &mut Vec<u8>, cropped: &Cropped<'_>, places: &mut Vec<Place>) {
+fn put_track(out: &mut Vec<u8>, cropped: &Cropped<'_>, places: &mut Vec<OffsetPlace>) {
     let track = &cropped.track;
     put_atom(out, b"trak", |out| {
         put_content(out, b"tkhd", track.head.as_deref());
@@ -118,7 +118,7 @@ fn put_edits(out: &mut Vec<u8>, cropped: &Cropped<'_>) {
     });
 }
 
-fn put_samples(out: &mut Vec<u8>, cropped: &Cropped<'_>, places: &mut Vec<Place>) {
+fn put_samples(out: &mut Vec<u8>, cropped: &Cropped<'_>, places: &mut Vec<OffsetPlace>) {
     let track = &cropped.track;
     put_content(out, b"stsd", track.description);
     if let Some(Table { flags, entries }) = &track.times {
@@ -149,7 +149,7 @@ fn put_samples(out: &mut Vec<u8>, cropped: &Cropped<'_>, places: &mut Vec<Place>
     }
 }
 
-fn put_offsets(out: &mut Vec<u8>, width: Width, table: &Table<u64>, places: &mut Vec<Place>) {
+fn put_offsets(out: &mut Vec<u8>, width: Width, table: &Table<u64>, places: &mut Vec<OffsetPlace>) {
     let name = if width == Width::Four { b"stco" } else { b"co64" };
     put_atom(out, name, |out| {
         out.extend_from_slice(&table.flags);
@@ -161,7 +161,7 @@ fn put_offsets(out: &mut Vec<u8>, width: Width, table: &Table<u64>, places: &mut
                 Width::Eight => out.extend_from_slice(&offset.to_be_bytes()),
             }
         }
-        places.push(Place { bytes: start..out.len(), width });
+        places.push(OffsetPlace { bytes: start..out.len(), width });
     });
 }
 
@@ -187,7 +187,7 @@ mod tests {
 
     struct Memory(Vec<u8>);
 
-    impl Source for Memory {
+    impl MediaSource for Memory {
         fn size(&self) -> u64 {
             self.0.len() as u64
         }

@@ -1,12 +1,12 @@
 //! Invariants for any bytes of a file, checked by the fuzz target `mp4`.
 
-use super::atoms::{Beginning, Fault, Source, Wanted};
+use super::atoms::{Beginning, Fault, MediaSource, Wanted};
 use super::cut::{Cut, cut};
 
 /// A file in memory. What is read of it is there.
 struct Memory<'a>(&'a [u8]);
 
-impl Source for Memory<'_> {
+impl MediaSource for Memory<'_> {
     fn size(&self) -> u64 {
         self.0.len() as u64
     }

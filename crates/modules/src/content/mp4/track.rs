@@ -99,8 +99,8 @@ impl<'a> Movie<'a> {
     fn read_head(&mut self, content: &[u8], wanted: &Wanted) -> Result<(), Fault> {
         const TOO_SMALL: &str = " mp4 mvhd atom too small";
         let (timescale, place, bytes) = match content.first() {
-            Some(0) => (12, Place::Short(16), 100),
-            _ => (20, Place::Long(24), 112),
+            Some(0) => (12, DurationPlace::Short(16), 100),
+            _ => (20, DurationPlace::Long(24), 112),
         };
         let mut content = content.to_vec();
         let (Some(timescale), true) = (u32_at(&content, timescale), content.len() >= bytes) else {
@@ -179,8 +179,8 @@ impl<'a> Track<'a> {
 
     fn read_head(&mut self, content: &[u8], reading: &Reading<'_>) -> Result<(), Fault> {
         let (place, bytes) = match content.first() {
-            Some(0) => (Place::Short(20), 84),
-            _ => (Place::Long(28), 96),
+            Some(0) => (DurationPlace::Short(20), 84),
+            _ => (DurationPlace::Long(28), 96),
         };
         if content.len() < bytes {
             return wrong(" mp4 tkhd atom too small");
@@ -255,14 +255,14 @@ impl<'a> Track<'a> {
 
 /// Where a duration stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum DurationPlace {
     /// In four bytes at this place.
     Short(usize),
     /// In eight.
     Long(usize),
 }
 
-impl Place {
+impl DurationPlace {
     /// What stands there; 0 where there is nothing.
     fn read(self, bytes: &[u8]) -> u64 {
         match self {
@@ -281,8 +281,8 @@ impl Place {
 }
 
 /// Where `mdhd` says how long the media last.
-pub(super) fn media_duration(content: &[u8]) -> Place {
-    if content.first() == Some(&0) { Place::Short(16) } else { Place::Long(24) }
+pub(super) fn media_duration(content: &[u8]) -> DurationPlace {
+    if content.first() == Some(&0) { DurationPlace::Short(16) } else { DurationPlace::Long(24) }
 }
 
 /// Milliseconds in units of which a second has `timescale`.

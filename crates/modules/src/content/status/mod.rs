@@ -14,7 +14,7 @@ use clearway_http::{
     Request, Step, context,
 };
 use clearway_message::{Known, Method};
-use clearway_metrics::{Next, Source};
+use clearway_metrics::{MetricSource, Next};
 
 /// The module. It wants what is known among the services of the environment, as `Arc<dyn Source>`. Its
 /// locations are answered before files are looked for, so it comes before `index`.
@@ -74,7 +74,7 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
 }];
 
 /// What is shown, and from where.
-type Shown = (Wanted, Arc<dyn Source>);
+type Shown = (Wanted, Arc<dyn MetricSource>);
 
 static STATUS_CONF: ConfKey<Answers<Option<Shown>>> = ConfKey::new(Level::Location);
 
@@ -110,7 +110,7 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
     if scope.conf.location(&STATUS_CONF).is_some() {
         return Err(directive.reject("is duplicate"));
     }
-    let source = scope.conf.environment().services.find::<Arc<dyn Source>>().cloned();
+    let source = scope.conf.environment().services.find::<Arc<dyn MetricSource>>().cloned();
     let source = source.ok_or_else(|| directive.error("nothing is counted"))?;
     scope.conf.location(&STATUS_CONF).set(Some((wanted, source)));
     scope.conf.location(&GROUP_EDITING).set(writes);
@@ -155,7 +155,7 @@ fn preferred(request: &Request<'_>, exchange: &Exchange<'_, '_>) -> Form {
 const JSON_TYPE: &[u8] = b"application/json";
 
 /// Writes the page, slice by slice.
-async fn write_page(source: &dyn Source, form: Form) -> Vec<u8> {
+async fn write_page(source: &dyn MetricSource, form: Form) -> Vec<u8> {
     let mut page = Page { form, out: Vec::with_capacity(2 * SLICE_BYTES), slice_end: SLICE_BYTES };
     page.begin();
     for (at, family) in source.families().iter().enumerate() {
@@ -252,7 +252,7 @@ mod tests {
     /// Many histograms, then a number.
     struct Many(usize);
 
-    impl Source for Many {
+    impl MetricSource for Many {
         fn families(&self) -> &[&'static Family] {
             static FAMILIES: [&Family; 2] = [&TIMES, &ONE];
             &FAMILIES

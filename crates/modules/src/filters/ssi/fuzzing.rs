@@ -5,7 +5,7 @@ use super::parser::{Command, Parsed, Parser};
 
 /// What became of a document.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct DocumentOutcome {
     /// Text before each command, what it was, and what was wrong.
     commands: Vec<(Vec<u8>, Option<Command>)>,
     messages: Vec<Vec<u8>>,
@@ -43,8 +43,8 @@ fn check_date(pattern: &[u8], minutes: i32) {
     }
 }
 
-fn parse(pieces: &[&[u8]], value_bytes_max: usize) -> Outcome {
-    let (mut parser, mut outcome) = (Parser::new(value_bytes_max), Outcome::default());
+fn parse(pieces: &[&[u8]], value_bytes_max: usize) -> DocumentOutcome {
+    let (mut parser, mut outcome) = (Parser::new(value_bytes_max), DocumentOutcome::default());
     for piece in pieces {
         let mut input = *piece;
         loop {

@@ -15,8 +15,8 @@ use clearway_base::log::Level as LogLevel;
 use clearway_conf::{Args, Spec};
 use clearway_http::{
     BodyFilter, Chunk, ConfKey, ContextKey, FilterSpec, Filtering, HeaderName, Lasts, Level, Load, Mark,
-    Module, Next, Outcome, Presence, Ranges, Request, Setting, VariableKind, VariableSpec, Verbatim, View,
-    context, set, settings,
+    Module, Next, Presence, Ranges, Request, Setting, SubrequestOutcome, VariableKind, VariableSpec,
+    Verbatim, View, context, set, settings,
 };
 
 use crate::filters::type_set::TypeSet;
@@ -297,7 +297,7 @@ static COMMON: ContextKey<Common> = ContextKey::new(Lasts::Common);
 
 /// A subrequest that has to end before anything goes on.
 struct Waiting {
-    outcome: Outcome,
+    outcome: SubrequestOutcome,
     /// What its body is the value of.
     variable: Option<Vec<u8>>,
 }

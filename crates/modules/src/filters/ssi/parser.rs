@@ -29,7 +29,7 @@ pub(super) enum Parsed {
 
 /// Where in a document it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     /// In text, of which the last bytes may be so much of the beginning of a command.
     Text(usize),
     BeforeCommand,
@@ -53,7 +53,7 @@ enum State {
 /// A parser in the middle of a document.
 #[derive(Debug)]
 pub(super) struct Parser {
-    state: State,
+    state: ParserState,
     command: Command,
     /// Longest value, bytes (`ssi_value_length`).
     value_bytes_max: usize,
@@ -68,7 +68,7 @@ fn is_space(byte: u8) -> bool {
 
 impl Parser {
     pub(super) fn new(value_bytes_max: usize) -> Self {
-        Self { state: State::Text(0), command: Command::default(), value_bytes_max }
+        Self { state: ParserState::Text(0), command: Command::default(), value_bytes_max }
     }
 
     /// Takes what is there up to the end of the next command, and adds what is text to `text`; `None` when
@@ -80,19 +80,19 @@ impl Parser {
         complain: Complain<'_>,
     ) -> Option<Parsed> {
         loop {
-            if let State::Text(seen) = self.state {
+            if let ParserState::Text(seen) = self.state {
                 self.state = take_text(input, text, seen);
             }
             // Where there is nothing left the state is the same at the next call.
             let (&byte, rest) = input.split_first()?;
             *input = rest;
             match self.step(byte, complain) {
-                State::Text(_) if self.is_error() => {
-                    self.state = State::Text(0);
+                ParserState::Text(_) if self.is_error() => {
+                    self.state = ParserState::Text(0);
                     return Some(Parsed::Failed);
                 }
-                State::Text(_) => {
-                    self.state = State::Text(0);
+                ParserState::Text(_) => {
+                    self.state = ParserState::Text(0);
                     return Some(Parsed::Command(std::mem::take(&mut self.command)));
                 }
                 state => self.state = state,
@@ -101,126 +101,131 @@ impl Parser {
     }
 
     fn is_error(&self) -> bool {
-        self.state == State::ErrorEnding1
+        self.state == ParserState::ErrorEnding1
     }
 
     /// What follows a byte of a command; `Text` at its end.
-    fn step(&mut self, byte: u8, complain: Complain<'_>) -> State {
+    fn step(&mut self, byte: u8, complain: Complain<'_>) -> ParserState {
         match self.state {
-            State::Text(_) => unreachable!("text is taken at once"),
-            State::BeforeCommand if is_space(byte) => State::BeforeCommand,
-            State::BeforeCommand => {
+            ParserState::Text(_) => unreachable!("text is taken at once"),
+            ParserState::BeforeCommand if is_space(byte) => ParserState::BeforeCommand,
+            ParserState::BeforeCommand => {
                 self.command = Command { name: vec![byte], params: Vec::new() };
-                State::InCommand
+                ParserState::InCommand
             }
-            State::InCommand => self.step_command(byte, complain),
-            State::BeforeParam | State::InParam | State::BeforeEqual => self.step_param(byte, complain),
-            State::BeforeValue | State::InValue(_) | State::Escaped(_) | State::BehindValue => {
-                self.step_value(byte, complain)
+            ParserState::InCommand => self.step_command(byte, complain),
+            ParserState::BeforeParam | ParserState::InParam | ParserState::BeforeEqual => {
+                self.step_param(byte, complain)
             }
-            State::Ending0 if byte == b'-' => State::Ending1,
-            State::Ending1 if byte == b'>' => State::Text(0),
-            State::Ending0 | State::Ending1 => {
+            ParserState::BeforeValue
+            | ParserState::InValue(_)
+            | ParserState::Escaped(_)
+            | ParserState::BehindValue => self.step_value(byte, complain),
+            ParserState::Ending0 if byte == b'-' => ParserState::Ending1,
+            ParserState::Ending1 if byte == b'>' => ParserState::Text(0),
+            ParserState::Ending0 | ParserState::Ending1 => {
                 complain(&[b"unexpected \"", &[byte], b"\" symbol in \"", &self.command.name, IN_COMMAND]);
-                State::InError
+                ParserState::InError
             }
-            State::InError if byte == b'-' => State::ErrorEnding0,
-            State::ErrorEnding0 if byte == b'-' => State::ErrorEnding1,
-            State::ErrorEnding1 if byte == b'>' => State::Text(0),
-            State::InError | State::ErrorEnding0 | State::ErrorEnding1 => State::InError,
+            ParserState::InError if byte == b'-' => ParserState::ErrorEnding0,
+            ParserState::ErrorEnding0 if byte == b'-' => ParserState::ErrorEnding1,
+            ParserState::ErrorEnding1 if byte == b'>' => ParserState::Text(0),
+            ParserState::InError | ParserState::ErrorEnding0 | ParserState::ErrorEnding1 => {
+                ParserState::InError
+            }
         }
     }
 
-    fn step_command(&mut self, byte: u8, complain: Complain<'_>) -> State {
+    fn step_command(&mut self, byte: u8, complain: Complain<'_>) -> ParserState {
         let name = &mut self.command.name;
         match byte {
-            byte if is_space(byte) => State::BeforeParam,
-            b'-' => State::Ending0,
+            byte if is_space(byte) => ParserState::BeforeParam,
+            b'-' => ParserState::Ending0,
             _ if name.len() == COMMAND_BYTES_MAX => {
                 complain(&[b"the \"", name, &[byte], b"...\" SSI command is too long"]);
-                State::InError
+                ParserState::InError
             }
             _ => {
                 name.push(byte);
-                State::InCommand
+                ParserState::InCommand
             }
         }
     }
 
-    fn step_param(&mut self, byte: u8, complain: Complain<'_>) -> State {
+    fn step_param(&mut self, byte: u8, complain: Complain<'_>) -> ParserState {
         let Command { name, params } = &mut self.command;
-        let is_before_equal = self.state == State::BeforeEqual;
-        if self.state == State::BeforeParam {
+        let is_before_equal = self.state == ParserState::BeforeEqual;
+        if self.state == ParserState::BeforeParam {
             return match byte {
-                byte if is_space(byte) => State::BeforeParam,
-                b'-' => State::Ending0,
+                byte if is_space(byte) => ParserState::BeforeParam,
+                b'-' => ParserState::Ending0,
                 _ if params.len() == PARAMS_MAX => {
                     complain(&[b"too many SSI command parameters: \"", name, b"\""]);
-                    State::InError
+                    ParserState::InError
                 }
                 _ => {
                     params.push((vec![byte], Vec::new()));
-                    State::InParam
+                    ParserState::InParam
                 }
             };
         }
         let (key, _) = params.last_mut().expect("one has begun");
         match byte {
-            byte if is_space(byte) => State::BeforeEqual,
-            b'=' => State::BeforeValue,
+            byte if is_space(byte) => ParserState::BeforeEqual,
+            b'=' => ParserState::BeforeValue,
             b'-' => {
                 let before: &[u8] = b"unexpected \"-\" symbol after \"";
                 complain(&[before, key, b"\" parameter in \"", name, IN_COMMAND]);
-                State::ErrorEnding0
+                ParserState::ErrorEnding0
             }
             _ if is_before_equal => {
                 let unexpected: [&[u8]; 3] = [b"unexpected \"", &[byte], b"\" symbol after \""];
                 let [before, byte, after] = unexpected;
                 complain(&[before, byte, after, key, b"\" parameter in \"", name, IN_COMMAND]);
-                State::InError
+                ParserState::InError
             }
             _ if key.len() == PARAM_BYTES_MAX => {
                 complain(&[b"too long \"", key, &[byte], b"...\" parameter in \"", name, IN_COMMAND]);
-                State::InError
+                ParserState::InError
             }
             _ => {
                 key.push(byte);
-                State::InParam
+                ParserState::InParam
             }
         }
     }
 
-    fn step_value(&mut self, byte: u8, complain: Complain<'_>) -> State {
+    fn step_value(&mut self, byte: u8, complain: Complain<'_>) -> ParserState {
         let Command { name, params } = &mut self.command;
         let (key, value) = params.last_mut().expect("one has begun");
         match (self.state, byte) {
-            (State::BeforeValue, byte) if is_space(byte) => return State::BeforeValue,
-            (State::BehindValue, byte) if is_space(byte) => return State::BeforeParam,
-            (State::BeforeValue, b'"' | b'\'') => return State::InValue(byte),
-            (State::BehindValue, b'-') => return State::Ending0,
-            (State::BeforeValue, _) => {
+            (ParserState::BeforeValue, byte) if is_space(byte) => return ParserState::BeforeValue,
+            (ParserState::BehindValue, byte) if is_space(byte) => return ParserState::BeforeParam,
+            (ParserState::BeforeValue, b'"' | b'\'') => return ParserState::InValue(byte),
+            (ParserState::BehindValue, b'-') => return ParserState::Ending0,
+            (ParserState::BeforeValue, _) => {
                 let (at, after): (&[u8], &[u8]) = (b"\" symbol before value of \"", b"\" parameter in \"");
                 complain(&[b"unexpected \"", &[byte], at, key, after, name, IN_COMMAND]);
-                return if byte == b'-' { State::ErrorEnding0 } else { State::InError };
+                return if byte == b'-' { ParserState::ErrorEnding0 } else { ParserState::InError };
             }
-            (State::BehindValue, _) => {
+            (ParserState::BehindValue, _) => {
                 let (at, of): (&[u8], &[u8]) = (b"\" symbol after \"", b"\" value of \"");
                 let after: &[u8] = b"\" parameter in \"";
                 complain(&[b"unexpected \"", &[byte], at, value, of, key, after, name, IN_COMMAND]);
-                return State::InError;
+                return ParserState::InError;
             }
-            (State::InValue(quote), byte) if byte == quote => return State::BehindValue,
+            (ParserState::InValue(quote), byte) if byte == quote => return ParserState::BehindValue,
             _ => {}
         }
         if value.len() == self.value_bytes_max {
             let (of, after): (&[u8], &[u8]) = (b"...\" value of \"", b"\" parameter in \"");
             complain(&[b"too long \"", value, &[byte], of, key, after, name, IN_COMMAND]);
-            return State::InError;
+            return ParserState::InError;
         }
         value.push(byte);
         match self.state {
-            State::InValue(quote) if byte == b'\\' => State::Escaped(quote),
-            State::Escaped(quote) | State::InValue(quote) => State::InValue(quote),
+            ParserState::InValue(quote) if byte == b'\\' => ParserState::Escaped(quote),
+            ParserState::Escaped(quote) | ParserState::InValue(quote) => ParserState::InValue(quote),
             state => state,
         }
     }
@@ -230,22 +235,22 @@ impl Parser {
 const IN_COMMAND: &[u8] = b"\" SSI command";
 
 /// Takes text up to the beginning of a command, of which `seen` bytes were there before.
-fn take_text(input: &mut &[u8], text: &mut Vec<u8>, mut seen: usize) -> State {
+fn take_text(input: &mut &[u8], text: &mut Vec<u8>, mut seen: usize) -> ParserState {
     loop {
         if seen == 0 {
             let Some(at) = memchr::memchr(b'<', input) else {
                 text.extend_from_slice(input);
                 *input = &[];
-                return State::Text(0);
+                return ParserState::Text(0);
             };
             text.extend_from_slice(&input[..at]);
             *input = &input[at + 1..];
             seen = 1;
         }
         if seen == OPENING.len() {
-            return State::BeforeCommand;
+            return ParserState::BeforeCommand;
         }
-        let Some((&byte, rest)) = input.split_first() else { return State::Text(seen) };
+        let Some((&byte, rest)) = input.split_first() else { return ParserState::Text(seen) };
         if byte == OPENING[seen] {
             *input = rest;
             seen += 1;

@@ -5,7 +5,7 @@ use clearway_conf::error::message;
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Setting, context, set};
 
-use super::{Expires, RESET_CONF, State, USERID_CONF, UseridConf};
+use super::{Expires, RESET_CONF, USERID_CONF, UseridConf, UseridState};
 
 pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     Spec {
@@ -34,8 +34,12 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
             "userid_service",
         ],
         handler: |scope, directive| {
-            const WORDS: [(&str, State); 4] =
-                [("off", State::Off), ("log", State::Log), ("v1", State::V1), ("on", State::On)];
+            const WORDS: [(&str, UseridState); 4] = [
+                ("off", UseridState::Off),
+                ("log", UseridState::Log),
+                ("v1", UseridState::V1),
+                ("on", UseridState::On),
+            ];
             let reset = scope.conf.variables.id(b"uid_reset");
             **scope.conf.main(&RESET_CONF) = Some(reset);
             set(directive, &mut conf(scope).state, |directive| directive.choice(0, &WORDS))
