@@ -101,6 +101,17 @@ impl<'a> Workers<'a> {
         self.taken().map(worker_of)
     }
 
+    /// Which of the places this one has.
+    pub(crate) fn place_of(self, worker: Worker) -> Option<usize> {
+        self.places.iter().position(|word| worker_of(word.load(Ordering::Acquire)) == worker)
+    }
+
+    /// The places that are taken, with the pid and the number of each.
+    pub(crate) fn placed(self) -> impl Iterator<Item = (usize, u32, Worker)> + use<'a> {
+        let all = self.places.iter().map(|word| word.load(Ordering::Acquire)).enumerate();
+        all.filter(|(_, place)| *place != 0).map(|(at, place)| (at, pid_of(place), worker_of(place)))
+    }
+
     fn taken(self) -> impl Iterator<Item = u64> + use<'a> {
         self.places.iter().map(|word| word.load(Ordering::Acquire)).filter(|&place| place != 0)
     }
@@ -119,8 +130,11 @@ mod tests {
         let second = workers.enlist(8).unwrap();
         assert!(second > first);
         assert_eq!(workers.enlist(9), None);
+        assert_eq!(workers.place_of(second), Some(1));
         workers.forget(7);
         workers.forget(9);
+        assert_eq!(workers.place_of(first), None);
+        assert_eq!(workers.placed().collect::<Vec<_>>(), [(1, 8, second)]);
         assert_eq!(workers.all().collect::<Vec<_>>(), [second]);
         let again = workers.enlist(7).unwrap();
         assert!(again > second, "a number is never given twice");

@@ -128,6 +128,32 @@ impl Zone {
         self.own_worker().map(Worker::number)
     }
 
+    /// Which of the 64 places of processes this one has, and its number; `None` while there are too many.
+    #[must_use]
+    pub fn own_place(&self) -> Option<(usize, u32)> {
+        let own = self.own_worker()?;
+        let place = self.workers().place_of(own);
+        debug_assert!(place.is_some(), "the master frees the place of a process that is gone");
+        Some((place?, own.number()))
+    }
+
+    /// The processes that use the zone: the place, the pid and the number of each.
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    pub fn places(&self) -> impl Iterator<Item = (usize, u32, u32)> {
+        self.workers().placed().map(|(at, pid, worker)| (at, pid, worker.number()))
+    }
+
+    /// Its contents as words, 0 at first, which mean what its module says: in the place of a table.
+    ///
+    /// # Panics
+    /// Before `Zones::open`.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.opened().memory.shared.words()[HEADER_WORDS..]
+    }
+
     /// Whether the process with this number uses the zone still.
     ///
     /// # Panics
