@@ -11,7 +11,10 @@
 //!    that was read before all servers were found well: one that fails meanwhile has moved the alarm, or was
 //!    seen.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::common::{ALARM_AT, Memory, Numbers};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Longest cycle, turns.
 const TURNS_MAX: u64 = 4096;
@@ -23,21 +26,26 @@ const WORK_MAX: u64 = 1 << 18;
 const AWAY: u32 = u32::MAX;
 
 /// Moves when something becomes wrong with a server of a group.
-#[derive(Debug)]
-pub(crate) struct Alarm(AtomicU32);
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Numbers<1>);
 
 impl Alarm {
     pub(crate) fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self::default()
+    }
+
+    /// It moves for other processes as well from here on, by a word of their group's.
+    pub(crate) fn share(&self, of_group: &Arc<dyn Memory>) {
+        self.0.share(of_group, ALARM_AT);
     }
 
     /// Rule 2: what is wrong was written before.
     pub(crate) fn raise(&self) {
-        self.0.fetch_add(1, Ordering::Release);
+        self.0.at(0).fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn number(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
+        self.0.at(0).load(Ordering::Acquire) as u32
     }
 }
 
@@ -49,19 +57,20 @@ pub(crate) struct Cycle {
     weights: Box<[u32]>,
 }
 
-/// Where a loop is in the cycle.
-#[derive(Debug)]
-pub(crate) struct Turn(AtomicU64);
+/// Where a loop is in the cycle, or several are: a word. 0 is at the beginning, if the alarm was not raised
+/// yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'a>(pub(crate) &'a AtomicU64);
 
-impl Turn {
+impl Turn<'_> {
     /// At the beginning; the alarm was at `number` before all servers were found well.
-    pub(crate) fn new(number: u32) -> Self {
-        Self(AtomicU64::new(word(number, 0)))
+    pub(crate) fn first(number: u32) -> u64 {
+        word(number, 0)
     }
 
     /// Weights are to be reckoned; all of them are 0.
-    pub(crate) fn away() -> Self {
-        Self(AtomicU64::new(word(0, AWAY)))
+    pub(crate) fn away() -> u64 {
+        word(0, AWAY)
     }
 }
 
@@ -99,30 +108,29 @@ impl Cycle {
 
     /// Rule 1. `None`: weights are to be reckoned.
     #[inline]
-    pub(crate) fn next(&self, turn: &Turn, alarm: &Alarm) -> Option<usize> {
+    pub(crate) fn next(&self, turn: Turn<'_>, alarm: &Alarm) -> Option<usize> {
         let mut seen = turn.0.load(Ordering::Relaxed);
         loop {
             let (since, place) = parts(seen);
-            if place == AWAY || since != alarm.number() {
-                return None;
-            }
+            let server = self.order.get(place as usize);
+            let server = server.filter(|_| since == alarm.number())?;
             let following = if place as usize + 1 == self.order.len() { 0 } else { place + 1 };
             let next = word(since, following);
             match turn.0.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Some(self.order[place as usize].into()),
+                Ok(_) => return Some((*server).into()),
                 Err(now) => seen = now,
             }
         }
     }
 
     /// Leaves the cycle, if that was not done: where.
-    pub(crate) fn leave(&self, turn: &Turn) -> Option<usize> {
+    pub(crate) fn leave(&self, turn: Turn<'_>) -> Option<usize> {
         let (_, place) = parts(turn.0.fetch_or(AWAY.into(), Ordering::Relaxed));
-        (place != AWAY).then_some(place as usize)
+        ((place as usize) < self.order.len()).then_some(place as usize)
     }
 
     /// Rule 3: goes on from a place, as the alarm was at `number` before all servers were found well.
-    pub(crate) fn begin(&self, turn: &Turn, number: u32, place: usize) {
+    pub(crate) fn begin(&self, turn: Turn<'_>, number: u32, place: usize) {
         turn.0.store(word(number, place as u32), Ordering::Relaxed);
     }
 
@@ -235,15 +243,16 @@ mod tests {
     #[test]
     fn turns_end_with_the_alarm_and_begin_where_it_is_said() {
         let cycle = Cycle::new([2, 1].into()).expect("it is short");
-        let (turn, alarm) = (Turn::new(0), Alarm::new());
-        let next = || cycle.next(&turn, &alarm);
+        let (word, alarm) = (AtomicU64::new(Turn::first(0)), Alarm::new());
+        let turn = Turn(&word);
+        let next = || cycle.next(turn, &alarm);
         assert_eq!([next(), next(), next(), next()], [Some(0), Some(1), Some(0), Some(0)]);
         alarm.raise();
         assert_eq!([next(), next()], [None, None]);
-        assert_eq!([cycle.leave(&turn), cycle.leave(&turn)], [Some(1), None]);
-        cycle.begin(&turn, 0, 0);
+        assert_eq!([cycle.leave(turn), cycle.leave(turn)], [Some(1), None]);
+        cycle.begin(turn, 0, 0);
         assert_eq!(next(), None, "the alarm has moved since");
-        cycle.begin(&turn, alarm.number(), 1);
+        cycle.begin(turn, alarm.number(), 1);
         assert_eq!([next(), next()], [Some(1), Some(0)]);
     }
 }
@@ -251,6 +260,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
+    use crate::sync::AtomicU32;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -258,14 +268,15 @@ mod models {
     #[test]
     fn no_place_is_given_twice() {
         loom::model(|| {
-            let shared = Arc::new((Cycle::new([2, 1].into()).expect("short"), Turn::new(0), Alarm::new()));
+            let shared =
+                Arc::new((Cycle::new([2, 1].into()).expect("short"), AtomicU64::new(0), Alarm::new()));
             let choosing: Vec<_> = (0..2)
                 .map(|_| {
                     let shared = Arc::clone(&shared);
-                    thread::spawn(move || shared.0.next(&shared.1, &shared.2))
+                    thread::spawn(move || shared.0.next(Turn(&shared.1), &shared.2))
                 })
                 .collect();
-            let mut chosen = vec![shared.0.next(&shared.1, &shared.2)];
+            let mut chosen = vec![shared.0.next(Turn(&shared.1), &shared.2)];
             chosen.extend(choosing.into_iter().map(|thread| thread.join().expect("it ends")));
             chosen.sort_unstable();
             assert_eq!(chosen, [Some(0), Some(0), Some(1)]);
@@ -278,8 +289,8 @@ mod models {
     fn a_failure_ends_the_turns() {
         loom::model(|| {
             let cycle = Cycle::new([1, 1].into()).expect("short");
-            let shared = Arc::new((cycle, Turn::new(0), Alarm::new(), AtomicU32::new(0)));
-            shared.0.leave(&shared.1);
+            let shared = Arc::new((cycle, AtomicU64::new(0), Alarm::new(), AtomicU32::new(0)));
+            shared.0.leave(Turn(&shared.1));
             let failing = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -289,13 +300,13 @@ mod models {
             };
             let number = shared.2.number();
             if shared.3.load(Ordering::Relaxed) == 0 {
-                shared.0.begin(&shared.1, number, 0);
+                shared.0.begin(Turn(&shared.1), number, 0);
             }
-            if shared.0.next(&shared.1, &shared.2).is_some() {
+            if shared.0.next(Turn(&shared.1), &shared.2).is_some() {
                 assert_eq!(number, 0);
             }
             failing.join().expect("it ends");
-            assert_eq!(shared.0.next(&shared.1, &shared.2), None);
+            assert_eq!(shared.0.next(Turn(&shared.1), &shared.2), None);
         });
     }
 
@@ -303,13 +314,16 @@ mod models {
     #[test]
     fn one_carries_on() {
         loom::model(|| {
-            let shared = Arc::new((Cycle::new([1, 1].into()).expect("short"), Turn::new(0), Alarm::new()));
+            let shared =
+                Arc::new((Cycle::new([1, 1].into()).expect("short"), AtomicU64::new(0), Alarm::new()));
             let other = {
                 let shared = Arc::clone(&shared);
-                thread::spawn(move || (shared.0.next(&shared.1, &shared.2), shared.0.leave(&shared.1)))
+                thread::spawn(move || {
+                    (shared.0.next(Turn(&shared.1), &shared.2), shared.0.leave(Turn(&shared.1)))
+                })
             };
-            let left = shared.0.leave(&shared.1);
-            assert_eq!(shared.0.next(&shared.1, &shared.2), None);
+            let left = shared.0.leave(Turn(&shared.1));
+            assert_eq!(shared.0.next(Turn(&shared.1), &shared.2), None);
             let (chosen, other_left) = other.join().expect("it ends");
             assert_eq!(left.is_some() as u8 + other_left.is_some() as u8, 1);
             assert_eq!(left.or(other_left), Some(chosen.map_or(0, |_| 1)));

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::common::{DUE_AT, Memory, Numbers, RECORD_WORDS};
 use crate::peer::Peer;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,10 +17,10 @@ const LOOK_EVERY_MS: u64 = 1000;
 const SLOW_MIN_MS: u64 = 100;
 
 /// Answers by which it is known how fast a server is.
-const ANSWERS_MIN: u32 = 8;
+const ANSWERS_MIN: u64 = 8;
 
 /// Each time in a row takes longer, up to so many times of the first.
-const TIMES_MAX: u32 = 10;
+const TIMES_MAX: u64 = 10;
 
 /// An answer is one part in so many of the average.
 const AVERAGE_OF: u64 = 8;
@@ -63,42 +64,37 @@ pub struct Ejection {
 pub(crate) struct Ejector {
     rule: EjectRule,
     /// When servers are compared again.
-    due_ms: AtomicU64,
+    due_ms: Numbers<1>,
 }
 
 /// What a server is judged by.
 #[derive(Debug)]
 pub(crate) struct Record {
     ejector: Arc<Ejector>,
-    /// Failures in a row.
-    streak: AtomicU32,
-    /// Answers that the average is of, up to as many as make it known.
-    answers: AtomicU32,
-    /// How long it takes until the head of an answer is there, on average.
-    header_parts: AtomicU64,
-    /// Attempts that wait for a head.
+    numbers: Numbers<RECORD_WORDS>,
+    /// Attempts of this process that wait for a head.
     waiting: AtomicU32,
     /// Since when nothing has come for those.
     silent_since_ms: AtomicU64,
-    /// Until when it is left alone; 0: it is not.
-    until_ms: AtomicU64,
-    /// How often it was, in a row.
-    times: AtomicU32,
-    /// When that was over last.
-    back_ms: AtomicU64,
 }
 
 impl Ejector {
     pub(crate) fn new(rule: EjectRule) -> Arc<Self> {
-        Arc::new(Self { rule, due_ms: AtomicU64::new(0) })
+        Arc::new(Self { rule, due_ms: Numbers::default() })
+    }
+
+    /// One request of all processes compares from here on, by a word of their group's.
+    pub(crate) fn share(&self, of_group: &Arc<dyn Memory>) {
+        self.due_ms.share(of_group, DUE_AT);
     }
 
     /// Whether servers are to be compared, by the one that asks.
     pub(crate) fn is_due(&self, now_ms: u64) -> bool {
-        let due_ms = self.due_ms.load(Ordering::Relaxed);
+        let due = self.due_ms.at(0);
+        let due_ms = due.load(Ordering::Relaxed);
         let next_ms = now_ms + LOOK_EVERY_MS;
         now_ms >= due_ms
-            && self.due_ms.compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && due.compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Compares servers that are tried in one go.
@@ -138,20 +134,50 @@ impl Record {
     pub(crate) fn new(ejector: &Arc<Ejector>) -> Self {
         Self {
             ejector: Arc::clone(ejector),
-            streak: AtomicU32::new(0),
-            answers: AtomicU32::new(0),
-            header_parts: AtomicU64::new(0),
+            numbers: Numbers::default(),
             waiting: AtomicU32::new(0),
             silent_since_ms: AtomicU64::new(0),
-            until_ms: AtomicU64::new(0),
-            times: AtomicU32::new(0),
-            back_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Other processes judge by it as well from here on.
+    pub(crate) fn share(&self, of_peer: &Arc<dyn Memory>, first: usize) {
+        self.numbers.share(of_peer, first);
+    }
+
+    /// Failures in a row.
+    fn streak(&self) -> &AtomicU64 {
+        self.numbers.at(0)
+    }
+
+    /// Answers that the average is of, up to as many as make it known.
+    fn answers(&self) -> &AtomicU64 {
+        self.numbers.at(1)
+    }
+
+    /// How long it takes until the head of an answer is there, on average.
+    fn header_parts(&self) -> &AtomicU64 {
+        self.numbers.at(2)
+    }
+
+    /// Until when it is left alone; 0: it is not.
+    fn until_ms(&self) -> &AtomicU64 {
+        self.numbers.at(3)
+    }
+
+    /// How often it was, in a row.
+    fn times(&self) -> &AtomicU64 {
+        self.numbers.at(4)
+    }
+
+    /// When that was over last.
+    fn back_ms(&self) -> &AtomicU64 {
+        self.numbers.at(5)
     }
 
     /// Whether it is left alone.
     pub(crate) fn is_away(&self) -> bool {
-        self.until_ms.load(Ordering::Relaxed) > 0
+        self.until_ms().load(Ordering::Relaxed) > 0
     }
 
     /// An attempt begins to wait for a head.
@@ -165,13 +191,17 @@ impl Record {
     pub(crate) fn hear(&self, header_ms: u64, now_ms: u64) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.silent_since_ms.store(now_ms, Ordering::Relaxed);
-        let answers = self.answers.load(Ordering::Relaxed);
-        let before = self.header_parts.load(Ordering::Relaxed);
+        let answers = self.answers().load(Ordering::Relaxed);
+        let before = self.header_parts().load(Ordering::Relaxed);
         let value = header_ms.saturating_mul(PARTS);
-        let after = if answers == 0 { value } else { (before * (AVERAGE_OF - 1) + value) / AVERAGE_OF };
-        self.header_parts.store(after, Ordering::Relaxed);
+        let after = if answers == 0 {
+            value
+        } else {
+            before.saturating_mul(AVERAGE_OF - 1).saturating_add(value) / AVERAGE_OF
+        };
+        self.header_parts().store(after, Ordering::Relaxed);
         if answers < ANSWERS_MIN {
-            self.answers.store(answers + 1, Ordering::Relaxed);
+            self.answers().store(answers + 1, Ordering::Relaxed);
         }
     }
 
@@ -182,24 +212,24 @@ impl Record {
 
     /// An attempt has failed.
     pub(crate) fn fail(&self) {
-        let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
+        let streak = self.streak().fetch_add(1, Ordering::Relaxed) + 1;
         let EjectRule { fails, .. } = self.ejector.rule;
-        if fails > 0 && streak >= fails && !self.is_away() {
-            self.ejector.due_ms.store(0, Ordering::Relaxed);
+        if fails > 0 && streak >= u64::from(fails) && !self.is_away() {
+            self.ejector.due_ms.at(0).store(0, Ordering::Relaxed);
         }
     }
 
     /// An attempt has not.
     pub(crate) fn succeed(&self) {
-        if self.streak.load(Ordering::Relaxed) > 0 {
-            self.streak.store(0, Ordering::Relaxed);
+        if self.streak().load(Ordering::Relaxed) > 0 {
+            self.streak().store(0, Ordering::Relaxed);
         }
     }
 
     /// How long it takes, as far as that is known.
     fn latency_ms(&self, now_ms: u64) -> Option<u64> {
-        let average_ms = self.header_parts.load(Ordering::Relaxed) / PARTS;
-        let known_ms = (self.answers.load(Ordering::Relaxed) >= ANSWERS_MIN).then_some(average_ms);
+        let average_ms = self.header_parts().load(Ordering::Relaxed) / PARTS;
+        let known_ms = (self.answers().load(Ordering::Relaxed) >= ANSWERS_MIN).then_some(average_ms);
         let is_waited_for = self.waiting.load(Ordering::Relaxed) > 0;
         let silent_ms = now_ms.saturating_sub(self.silent_since_ms.load(Ordering::Relaxed));
         let silent_ms = (is_waited_for && silent_ms >= SLOW_MIN_MS).then_some(silent_ms);
@@ -207,7 +237,7 @@ impl Record {
     }
 
     fn fault(&self, rule: EjectRule, usual_ms: Option<u64>, now_ms: u64) -> Option<Fault> {
-        let streak = self.streak.load(Ordering::Relaxed);
+        let streak = u32::try_from(self.streak().load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         if rule.fails > 0 && streak >= rule.fails {
             return Some(Fault::Fails(streak));
         }
@@ -219,29 +249,29 @@ impl Record {
 
     /// For how long.
     fn send_away(&self, rule: EjectRule, now_ms: u64) -> u64 {
-        let times = (self.times.load(Ordering::Relaxed) + 1).min(TIMES_MAX);
-        self.times.store(times, Ordering::Relaxed);
-        let time_ms = rule.time_ms.saturating_mul(times.into());
-        self.streak.store(0, Ordering::Relaxed);
-        self.answers.store(0, Ordering::Relaxed);
-        self.until_ms.store(now_ms.saturating_add(time_ms).max(1), Ordering::Relaxed);
+        let times = self.times().load(Ordering::Relaxed).min(TIMES_MAX - 1) + 1;
+        self.times().store(times, Ordering::Relaxed);
+        let time_ms = rule.time_ms.saturating_mul(times);
+        self.streak().store(0, Ordering::Relaxed);
+        self.answers().store(0, Ordering::Relaxed);
+        self.until_ms().store(now_ms.saturating_add(time_ms).max(1), Ordering::Relaxed);
         time_ms
     }
 
     /// Its time is over, perhaps; and when it was well for long, what was is forgotten.
     fn come_back(&self, peer: &Peer, now_ms: u64) {
-        let until_ms = self.until_ms.load(Ordering::Relaxed);
+        let until_ms = self.until_ms().load(Ordering::Relaxed);
         if until_ms > 0 && until_ms <= now_ms {
             self.silent_since_ms.store(now_ms, Ordering::Relaxed);
-            self.back_ms.store(now_ms, Ordering::Relaxed);
+            self.back_ms().store(now_ms, Ordering::Relaxed);
             peer.rise(now_ms);
-            self.until_ms.store(0, Ordering::Relaxed);
+            self.until_ms().store(0, Ordering::Relaxed);
             peer.make_room();
         }
-        let well_ms = now_ms.saturating_sub(self.back_ms.load(Ordering::Relaxed));
-        let long_ms = self.ejector.rule.time_ms.saturating_mul(TIMES_MAX.into());
-        if until_ms == 0 && well_ms >= long_ms && self.times.load(Ordering::Relaxed) > 0 {
-            self.times.store(0, Ordering::Relaxed);
+        let well_ms = now_ms.saturating_sub(self.back_ms().load(Ordering::Relaxed));
+        let long_ms = self.ejector.rule.time_ms.saturating_mul(TIMES_MAX);
+        if until_ms == 0 && well_ms >= long_ms && self.times().load(Ordering::Relaxed) > 0 {
+            self.times().store(0, Ordering::Relaxed);
         }
     }
 }
@@ -259,8 +289,8 @@ mod tests {
 
     fn group(servers: u16) -> Group {
         let primary = (1..=servers).map(|port| {
-            let fails = crate::peer::FailRule { max: 0, timeout_s: 10 };
-            Peer::new(crate::peer::PeerConfig { fails, ..config(port, 1) })
+            let fails = crate::peer_config::FailRule { max: 0, timeout_s: 10 };
+            Peer::new(crate::peer_config::PeerConfig { fails, ..config(port, 1) })
         });
         Group::new(
             GroupConfig { primary: primary.collect(), ejection: Some(RULE), ..GroupConfig::default() },

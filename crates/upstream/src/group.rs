@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::balance::{Key, Look, Method, Progress};
+use crate::common::{Common, GROUP_WORDS};
 use crate::cycle::Alarm;
 use crate::eject::{EjectRule, Ejection, Ejector};
 use crate::moment::Moment;
@@ -39,8 +40,17 @@ pub struct Group {
     ejector: Option<Arc<Ejector>>,
     loops: usize,
     alarm: Arc<Alarm>,
+    /// What other processes know of its servers as well.
+    common: Option<Arc<dyn Common>>,
     /// Numbers for sticky sessions; made when they are asked for first.
     sids: OnceLock<Sids>,
+}
+
+/// What all groups have in common that one becomes by and by.
+struct Parts {
+    alarm: Arc<Alarm>,
+    ejector: Option<Arc<Ejector>>,
+    common: Option<Arc<dyn Common>>,
 }
 
 /// The choices of one request.
@@ -62,23 +72,23 @@ impl Group {
     #[must_use]
     pub fn new(config: GroupConfig, loops: usize) -> Self {
         let ejector = config.ejection.map(Ejector::new);
-        Self::with_parts(config, loops, (Arc::new(Alarm::new()), ejector))
+        Self::with_parts(config, loops, Parts { alarm: Arc::new(Alarm::new()), ejector, common: None })
     }
 
-    fn with_parts(
-        config: GroupConfig,
-        loops: usize,
-        (alarm, ejector): (Arc<Alarm>, Option<Arc<Ejector>>),
-    ) -> Self {
+    fn with_parts(config: GroupConfig, loops: usize, Parts { alarm, ejector, common }: Parts) -> Self {
         let GroupConfig { name, primary, backup, method, queue, ejection: _ } = config;
         let company = match primary.len() == 1 && backup.is_empty() {
             true => Company::Alone,
             false => Company::Others,
         };
-        let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, &alarm, loops));
-        let primary = Peers::new(primary, company, &alarm, loops);
+        if let Some(common) = &common {
+            primary.iter().chain(&backup).for_each(|peer| peer.share(&**common));
+        }
+        let turns = (loops, common.as_deref());
+        let backup = (!backup.is_empty()).then(|| Peers::new(backup, company, &alarm, turns));
+        let primary = Peers::new(primary, company, &alarm, turns);
         let sids = OnceLock::new();
-        let group = Self { name, method, primary, backup, queue, ejector, loops, alarm, sids };
+        let group = Self { name, method, primary, backup, queue, ejector, loops, alarm, common, sids };
         if let Some(ejector) = &group.ejector {
             group.peers().for_each(|peer| peer.judge(ejector));
         }
@@ -134,7 +144,23 @@ impl Group {
     pub fn with_peers(&self, primary: Vec<Arc<Peer>>, backup: Vec<Arc<Peer>>) -> Self {
         let (name, queue) = (self.name.clone(), self.queue.clone());
         let config = GroupConfig { name, primary, backup, method: self.method, queue, ejection: None };
-        Self::with_parts(config, self.loops, (Arc::clone(&self.alarm), self.ejector.clone()))
+        let (alarm, ejector) = (Arc::clone(&self.alarm), self.ejector.clone());
+        Self::with_parts(config, self.loops, Parts { alarm, ejector, common: self.common.clone() })
+    }
+
+    /// The same group, whose servers other processes know as well from here on: how they fare, how many
+    /// attempts they have, whose turn it is.
+    #[must_use]
+    pub fn in_common(&self, common: &Arc<dyn Common>) -> Self {
+        if let Some(words) = common.words(u64::MAX, GROUP_WORDS) {
+            self.alarm.share(&words);
+            self.ejector.iter().for_each(|ejector| ejector.share(&words));
+        }
+        let (alarm, ejector) = (Arc::clone(&self.alarm), self.ejector.clone());
+        let (name, queue) = (self.name.clone(), self.queue.clone());
+        let (primary, backup) = (self.primary().to_vec(), self.backup().to_vec());
+        let config = GroupConfig { name, primary, backup, method: self.method, queue, ejection: None };
+        Self::with_parts(config, self.loops, Parts { alarm, ejector, common: Some(Arc::clone(common)) })
     }
 
     /// There may be servers now for requests that wait for one.
@@ -269,7 +295,8 @@ impl Group {
 mod tests {
     use super::*;
     use crate::peer::samples::config;
-    use crate::peer::{Attempt, AttemptOutcome, FailRule, PeerConfig, ServerState, Verdict};
+    use crate::peer::{Attempt, AttemptOutcome, Verdict};
+    use crate::peer_config::{FailRule, PeerConfig, ServerState};
 
     /// Servers at the ports 1, 2, … with these weights.
     fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {

@@ -96,8 +96,8 @@ mod tests {
     use crate::balance::Key;
     use crate::group::{Group, GroupConfig};
     use crate::moment::Moment;
-    use crate::peer::PeerConfig;
     use crate::peer::samples::config;
+    use crate::peer_config::PeerConfig;
 
     /// Which servers four requests get.
     fn served(group: &Group) -> String {

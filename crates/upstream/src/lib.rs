@@ -8,6 +8,7 @@
 
 mod balance;
 mod budget;
+mod common;
 mod cycle;
 mod eject;
 mod group;
@@ -15,6 +16,7 @@ mod health;
 mod idle;
 mod moment;
 mod peer;
+mod peer_config;
 mod peers;
 mod queue;
 mod ring;
@@ -24,6 +26,7 @@ mod times;
 
 pub use crate::balance::{Key, Method};
 pub use crate::budget::RetryBudget;
+pub use crate::common::{Common, Memory, PEER_WORDS, PeerMemory};
 pub use crate::eject::{EjectRule, Ejection, Fault};
 pub use crate::group::{Choice, Group, GroupConfig};
 pub use crate::health::Checked;
@@ -36,10 +39,8 @@ pub use crate::idle::tls::{HandshakeFault, Shaken, TlsError, TlsStream};
 #[cfg(not(loom))]
 pub use crate::idle::transport::Transport;
 pub use crate::moment::Moment;
-pub use crate::peer::{
-    Attempt, AttemptOutcome, FailRule, GivenSession, Lease, Peer, PeerConfig, PeerCounts, PeerState,
-    ServerState, Verdict,
-};
+pub use crate::peer::{Attempt, AttemptOutcome, GivenSession, Lease, Peer, PeerCounts, PeerState, Verdict};
+pub use crate::peer_config::{FailRule, PeerConfig, ServerState};
 pub use crate::queue::{LOOK_AGAIN_APART_MS, LOOK_AGAIN_MS, Queue, QueueCounts, QueuePlace, Where};
 pub use crate::sids::SID_BITS;
 pub use crate::times::{PeerTimes, TimeRule, Waiting};

@@ -7,70 +7,18 @@
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
-use clearway_os::outgoing::Remote;
 
+use crate::common::{Common, LIVE_WORDS, Memory, Numbers, PeerMemory, RECORD_AT};
 use crate::cycle::Alarm;
 use crate::eject::{Ejector, Record};
 use crate::health::{CheckRecord, Faults};
+use crate::peer_config::{FailRule, PeerConfig, ServerState};
 use crate::queue::Queue;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::times::{Inflight, PeerTimes, TimeRule};
 
-/// What `server` says of one address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerConfig {
-    /// Where it is.
-    pub remote: Remote,
-    /// The address as logs and `$upstream_addr` show it.
-    pub name: Box<str>,
-    /// What the configuration calls it: the addresses of a name have one.
-    pub server: Arc<str>,
-    /// `weight=`, at least 1.
-    pub weight: u32,
-    /// `max_conns=`; 0 is no limit.
-    pub max_conns: u32,
-    /// `max_fails=` and `fail_timeout=`.
-    pub fails: FailRule,
-    /// `slow_start=`, milliseconds: for so long its weight rises when it is there again; 0 is not at all.
-    pub slow_start_ms: u64,
-    /// `down` or `drain`.
-    pub state: ServerState,
-    /// By what sticky sessions know it: `route=`, else a hash of the address.
-    pub sid: Arc<[u8]>,
-    /// Which `server` of the group it is of, counted from 0.
-    pub source: u32,
-}
-
 /// Weights are reckoned in parts of this size, so that one of 1 can rise by and by.
 pub(crate) const WEIGHT_PARTS: i64 = 256;
-
-/// When a server counts as one that is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailRule {
-    /// After so many failures; 0 is never.
-    pub max: u32,
-    /// Within so many seconds, and for so long.
-    pub timeout_s: u64,
-}
-
-impl Default for FailRule {
-    /// nginx's: one within ten seconds.
-    fn default() -> Self {
-        Self { max: 1, timeout_s: 10 }
-    }
-}
-
-/// Whether a server takes part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServerState {
-    /// It does.
-    #[default]
-    Up,
-    /// It gets requests of sessions that it has, and no others (`drain`).
-    Draining,
-    /// It is marked as `down`.
-    Down,
-}
 
 /// See the file's head. What a reload begins anew: failures count as in nginx from then on.
 #[derive(Debug)]
@@ -84,21 +32,41 @@ pub struct Peer {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Live {
-    fails: AtomicU32,
-    /// When it has failed last, or was tried again after that; seconds.
-    checked_s: AtomicU64,
-    /// When it has failed last, seconds.
-    failed_s: AtomicU64,
-    /// By how much its weight is less than it should be, as it has failed.
-    lowered: AtomicU32,
-    /// Since when its weight rises (`slow_start`), milliseconds; 0: it has all of it.
-    rises_since_ms: AtomicU64,
+    numbers: Numbers<LIVE_WORDS>,
+    /// Where several processes count its attempts.
+    common: OnceLock<Arc<dyn PeerMemory>>,
     /// That of its group.
     alarm: OnceLock<Arc<Alarm>>,
     /// What checks find.
     pub(crate) faults: Faults,
     /// What it is judged by, if its group does (`upstream_ejection`).
     record: OnceLock<Record>,
+}
+
+impl Live {
+    fn fails(&self) -> &AtomicU64 {
+        self.numbers.at(0)
+    }
+
+    /// When it has failed last, or was tried again after that; seconds.
+    fn checked_s(&self) -> &AtomicU64 {
+        self.numbers.at(1)
+    }
+
+    /// When it has failed last, seconds.
+    fn failed_s(&self) -> &AtomicU64 {
+        self.numbers.at(2)
+    }
+
+    /// By how much its weight is less than it should be, as it has failed.
+    fn lowered(&self) -> &AtomicU64 {
+        self.numbers.at(3)
+    }
+
+    /// Since when its weight rises (`slow_start`), milliseconds; 0: it has all of it.
+    fn rises_since_ms(&self) -> &AtomicU64 {
+        self.numbers.at(4)
+    }
 }
 
 /// What stays known of a server over reloads. Not beside another one in memory: each request writes here.
@@ -212,10 +180,33 @@ impl Peer {
         &self.config
     }
 
-    /// Attempts that are under way.
+    /// Attempts that are under way, of all processes that know it in common.
     #[must_use]
     pub fn conns(&self) -> u32 {
+        match self.live.common.get() {
+            None => self.conns_here(),
+            Some(common) => common.held(),
+        }
+    }
+
+    /// Those of this process.
+    #[must_use]
+    pub fn conns_here(&self) -> u32 {
         self.lasting.conns.load(Ordering::Relaxed)
+    }
+
+    /// How it fares is known in common with other processes from here on, if there is room for that.
+    pub(crate) fn share(&self, common: &dyn Common) {
+        if self.live.common.get().is_some() {
+            return;
+        }
+        let Some(memory) = common.peer(&self.config) else { return };
+        let words: Arc<dyn Memory> = Arc::clone(&memory) as _;
+        self.live.numbers.share(&words, 0);
+        if let Some(record) = self.record() {
+            record.share(&words, RECORD_AT);
+        }
+        self.live.common.get_or_init(|| memory);
     }
 
     /// What stays known of it.
@@ -236,7 +227,7 @@ impl Peer {
     /// Failures that count at present.
     #[must_use]
     pub fn fails(&self) -> u32 {
-        self.live.fails.load(Ordering::Relaxed)
+        self.live.fails().load(Ordering::Relaxed) as u32
     }
 
     pub(crate) fn weight(&self) -> i64 {
@@ -267,7 +258,7 @@ impl Peer {
 
     /// For how many whole seconds more than `fail_timeout` nobody has tried it, in units of `fail_timeout`.
     pub(crate) fn rests(&self, now_s: u64) -> u64 {
-        let age_s = now_s.saturating_sub(self.live.checked_s.load(Ordering::Relaxed));
+        let age_s = now_s.saturating_sub(self.live.checked_s().load(Ordering::Relaxed));
         let timeout_s = self.config.fails.timeout_s;
         if age_s > timeout_s { age_s / (timeout_s + 1) } else { 0 }
     }
@@ -280,7 +271,7 @@ impl Peer {
     #[must_use]
     pub fn is_disabled(&self, now_s: u64) -> bool {
         let FailRule { max, timeout_s } = self.config.fails;
-        let checked_s = self.live.checked_s.load(Ordering::Relaxed);
+        let checked_s = self.live.checked_s().load(Ordering::Relaxed);
         max > 0 && self.fails() >= max && now_s.saturating_sub(checked_s) <= timeout_s
     }
 
@@ -293,8 +284,8 @@ impl Peer {
     pub(crate) fn is_well(&self) -> bool {
         let max = self.config.fails.max;
         (max == 0 || self.fails() < max)
-            && self.live.lowered.load(Ordering::Relaxed) == 0
-            && self.live.rises_since_ms.load(Ordering::Relaxed) == 0
+            && self.live.lowered().load(Ordering::Relaxed) == 0
+            && self.live.rises_since_ms().load(Ordering::Relaxed) == 0
             && !self.is_ejected()
             && self.is_healthy()
     }
@@ -317,7 +308,11 @@ impl Peer {
 
     /// From here on it is judged.
     pub(crate) fn judge(&self, ejector: &Arc<Ejector>) {
-        self.live.record.get_or_init(|| Record::new(ejector));
+        let record = self.live.record.get_or_init(|| Record::new(ejector));
+        if let Some(common) = self.live.common.get() {
+            let words: Arc<dyn Memory> = Arc::clone(common) as _;
+            record.share(&words, RECORD_AT);
+        }
     }
 
     /// It is left alone from now on, which shows already.
@@ -355,25 +350,30 @@ impl Peer {
 
     /// Its weight, less what failures have taken of it, in parts ([`WEIGHT_PARTS`]). A look gives one back.
     pub(crate) fn effective_weight(&self, now_ms: u64) -> i64 {
-        let lowered = self.live.lowered.load(Ordering::Relaxed);
+        let lowered = self.live.lowered().load(Ordering::Relaxed);
         if lowered > 0 {
-            self.live.lowered.store(lowered - 1, Ordering::Relaxed);
+            self.live.lowered().store(lowered - 1, Ordering::Relaxed);
         }
-        (self.risen_weight(now_ms) - i64::from(lowered) * WEIGHT_PARTS).max(0)
+        let lowered = i64::try_from(lowered).unwrap_or(i64::MAX).min(self.weight());
+        (self.risen_weight(now_ms) - lowered * WEIGHT_PARTS).max(0)
     }
 
     /// Its weight, or what it has of it while it rises, in parts ([`WEIGHT_PARTS`]).
     pub(crate) fn risen_weight(&self, now_ms: u64) -> i64 {
         let full = self.weight() * WEIGHT_PARTS;
-        let since_ms = self.live.rises_since_ms.load(Ordering::Relaxed);
+        let since_ms = self.live.rises_since_ms().load(Ordering::Relaxed);
         if since_ms == 0 {
             return full;
         }
         let risen_ms = now_ms.saturating_sub(since_ms);
         if risen_ms >= self.config.slow_start_ms {
             // Where it rises anew meanwhile, this says nothing about that.
-            let _ =
-                self.live.rises_since_ms.compare_exchange(since_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.live.rises_since_ms().compare_exchange(
+                since_ms,
+                0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
             return full;
         }
         let part = u128::from(full.unsigned_abs()) * u128::from(risen_ms);
@@ -385,7 +385,7 @@ impl Peer {
         if self.config.slow_start_ms == 0 {
             return;
         }
-        self.live.rises_since_ms.store(now_ms.max(1), Ordering::Relaxed);
+        self.live.rises_since_ms().store(now_ms.max(1), Ordering::Relaxed);
         self.raise_alarm();
     }
 
@@ -402,15 +402,20 @@ impl Peer {
     pub(crate) fn lease(self: &Arc<Self>, company: Company, rule: TimeRule, now_ms: u64) -> Option<Lease> {
         let now_s = now_ms / 1000;
         let max_conns = self.config.max_conns;
-        let before = self.lasting.conns.fetch_add(1, Ordering::Relaxed);
+        let mut before = self.lasting.conns.fetch_add(1, Ordering::Relaxed);
+        let common = self.live.common.get();
+        if let Some(common) = common {
+            before = common.enter();
+        }
         if max_conns > 0 && before >= max_conns {
             self.lasting.conns.fetch_sub(1, Ordering::Relaxed);
+            common.inspect(|common| common.leave());
             return None;
         }
         if company == Company::Others {
-            let checked_s = self.live.checked_s.load(Ordering::Relaxed);
+            let checked_s = self.live.checked_s().load(Ordering::Relaxed);
             if now_s.saturating_sub(checked_s) > self.config.fails.timeout_s {
-                self.live.checked_s.store(now_s, Ordering::Relaxed);
+                self.live.checked_s().store(now_s, Ordering::Relaxed);
             }
         }
         if rule.counts_inflight() {
@@ -423,20 +428,21 @@ impl Peer {
             }
             None => Awaited::Nothing,
         };
-        Some(Lease { peer: Arc::clone(self), company, rule, inflight: rule.inflight(), head })
+        let counted = if common.is_some() { Counted::InCommon } else { Counted::Here };
+        Some(Lease { peer: Arc::clone(self), company, rule, inflight: rule.inflight(), head, counted })
     }
 
     fn fail(&self, now_s: u64) -> Verdict {
-        self.live.failed_s.store(now_s, Ordering::Relaxed);
-        self.live.checked_s.store(now_s, Ordering::Relaxed);
+        self.live.failed_s().store(now_s, Ordering::Relaxed);
+        self.live.checked_s().store(now_s, Ordering::Relaxed);
         // Behind both, for `succeed`.
-        let fails = self.live.fails.fetch_add(1, Ordering::AcqRel) + 1;
-        let (max, weight) = (self.config.fails.max, self.config.weight);
+        let fails = self.live.fails().fetch_add(1, Ordering::AcqRel) + 1;
+        let (max, weight) = (u64::from(self.config.fails.max), u64::from(self.config.weight));
         if max == 0 {
             return Verdict::Stays;
         }
-        let lowered = self.live.lowered.load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
-        self.live.lowered.store(lowered, Ordering::Relaxed);
+        let lowered = self.live.lowered().load(Ordering::Relaxed).saturating_add(weight / max).min(weight);
+        self.live.lowered().store(lowered, Ordering::Relaxed);
         self.raise_alarm();
         if fails >= max { Verdict::Disabled } else { Verdict::Stays }
     }
@@ -444,15 +450,15 @@ impl Peer {
     /// Is there again if it was tried since it has failed. A failure that comes meanwhile stands: its times
     /// are seen, or it changes the count behind this look.
     fn succeed(&self, now_ms: u64) {
-        let fails = self.live.fails.load(Ordering::Acquire);
+        let fails = self.live.fails().load(Ordering::Acquire);
         if fails > 0
-            && self.live.failed_s.load(Ordering::Relaxed) < self.live.checked_s.load(Ordering::Relaxed)
+            && self.live.failed_s().load(Ordering::Relaxed) < self.live.checked_s().load(Ordering::Relaxed)
         {
-            let max = self.config.fails.max;
+            let max = u64::from(self.config.fails.max);
             if max > 0 && fails >= max {
                 self.rise(now_ms);
             }
-            let _ = self.live.fails.compare_exchange(fails, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.live.fails().compare_exchange(fails, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
@@ -477,6 +483,15 @@ pub struct Lease {
     rule: TimeRule,
     inflight: Inflight,
     head: Awaited,
+    counted: Counted,
+}
+
+/// Where an attempt is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Here,
+    /// Also where other processes count theirs.
+    InCommon,
 }
 
 /// Whether a server is judged by when the head of its answer comes.
@@ -555,7 +570,7 @@ impl Lease {
             }
         }
         match (self.company, attempt.outcome) {
-            (Company::Alone, _) => self.peer.live.fails.store(0, Ordering::Relaxed),
+            (Company::Alone, _) => self.peer.live.fails().store(0, Ordering::Relaxed),
             (Company::Others, AttemptOutcome::Answered | AttemptOutcome::Passed) => self.peer.succeed(now_ms),
             (Company::Others, AttemptOutcome::Failed) => return self.peer.fail(now_ms / 1000),
         }
@@ -576,12 +591,17 @@ impl Drop for Lease {
         }
         self.give_up_head();
         self.peer.lasting.conns.fetch_sub(1, Ordering::Relaxed);
+        if let (Counted::InCommon, Some(common)) = (self.counted, self.peer.live.common.get()) {
+            common.leave();
+        }
         self.peer.make_room();
     }
 }
 
 #[cfg(test)]
 pub(crate) mod samples {
+    use clearway_os::outgoing::Remote;
+
     use super::*;
 
     /// A peer for tests: `127.0.0.1:PORT`.

@@ -1,17 +1,19 @@
 //! The servers of a group that are tried in one go: the primary ones, or those that are `backup`; with the
 //! state of the smooth weighted round robin, which each loop has for itself, so that a single loop serves in
-//! exactly nginx's order and no two write the same line of the cache.
+//! exactly nginx's order and no two write the same line of the cache. With a `zone` that several processes
+//! have (`common`) all loops of theirs have it in common, as nginx's workers do.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
+use crate::common::{Common, Memory};
 use crate::cycle::{Alarm, Cycle, Turn};
 use crate::moment::Moment;
 use crate::peer::{Company, Peer, WEIGHT_PARTS};
 use crate::ring::Ring;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 /// See the file's head.
 #[derive(Debug)]
@@ -23,34 +25,76 @@ pub(crate) struct Peers {
     /// and where it would be too long.
     cycle: Option<Cycle>,
     alarm: Arc<Alarm>,
-    loops: Box<[PerLoop]>,
+    loops: Box<[Turns]>,
     /// Consistent hashing; made when it is asked for first.
     ring: OnceLock<Ring>,
 }
 
-/// Where one loop is with its turns.
+/// Where one loop is with its turns, or all are.
 #[derive(Debug)]
 #[repr(align(128))]
-struct PerLoop {
-    turn: Turn,
-    /// Current weights in parts, while the cycle is left.
-    current: Box<[AtomicI64]>,
+struct Turns {
+    turn: AtomicU64,
     /// Turns in a row in which all servers were well.
-    calm: AtomicUsize,
+    calm: AtomicU64,
+    /// Current weights in parts, while the cycle is left: signed, in two's complement.
+    current: Box<[AtomicU64]>,
+    /// What stands for all of the above, in this order, where processes have it in common.
+    common: Option<Arc<dyn Memory>>,
+}
+
+impl Turns {
+    fn new(turn: u64, servers: usize, common: Option<Arc<dyn Memory>>) -> Self {
+        let current = (0..servers).map(|_| AtomicU64::new(0)).collect();
+        Self { turn: AtomicU64::new(turn), calm: AtomicU64::new(0), current, common }
+    }
+
+    #[inline]
+    fn turn(&self) -> Turn<'_> {
+        Turn(self.common.as_ref().map_or(&self.turn, |common| common.word(0)))
+    }
+
+    fn calm(&self) -> &AtomicU64 {
+        self.common.as_ref().map_or(&self.calm, |common| common.word(1))
+    }
+
+    fn current(&self, at: usize) -> &AtomicU64 {
+        match &self.common {
+            Some(common) => common.word(2 + at),
+            None => &self.current[at],
+        }
+    }
+
+    fn weight(&self, at: usize) -> i64 {
+        self.current(at).load(Ordering::Relaxed).cast_signed()
+    }
+
+    fn set_weight(&self, at: usize, weight: i64) {
+        self.current(at).store(weight.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    fn add_weight(&self, at: usize, weight: i64) {
+        self.current(at).fetch_add(weight.cast_unsigned(), Ordering::Relaxed);
+    }
 }
 
 impl Peers {
     /// Failures of servers move the alarm, which all sets of servers share that a group has by and by.
-    pub(crate) fn new(list: Vec<Arc<Peer>>, company: Company, alarm: &Arc<Alarm>, loops: usize) -> Self {
+    pub(crate) fn new(
+        list: Vec<Arc<Peer>>,
+        company: Company,
+        alarm: &Arc<Alarm>,
+        (loops, common): (usize, Option<&dyn Common>),
+    ) -> Self {
         // Rule 3 of `cycle`: this first.
         let number = alarm.number();
         let is_well = list.iter().all(|peer| !peer.is_up() || peer.is_well());
-        let per_loop = || PerLoop {
-            turn: if is_well { Turn::new(number) } else { Turn::away() },
-            current: list.iter().map(|_| AtomicI64::new(0)).collect(),
-            calm: AtomicUsize::new(0),
+        let turn = if is_well { Turn::first(number) } else { Turn::away() };
+        let common = common.and_then(|common| common.words(name_of(&list), 2 + list.len()));
+        let loops: Box<[Turns]> = match common {
+            Some(common) => Box::new([Turns::new(turn, 0, Some(common))]),
+            None => (0..loops.max(1)).map(|_| Turns::new(turn, list.len(), None)).collect(),
         };
-        let loops: Box<[PerLoop]> = (0..loops.max(1)).map(|_| per_loop()).collect();
         let is_told = list.iter().filter(|peer| peer.tells(alarm)).count() == list.len();
         let is_simple = company == Company::Others && is_told && list.iter().all(|peer| peer.is_unlimited());
         let weights = || list.iter().map(|peer| if peer.is_up() { peer.config().weight } else { 0 });
@@ -70,56 +114,59 @@ impl Peers {
         self.ring.get_or_init(|| Ring::new(&self.list))
     }
 
-    fn per_loop(&self, at_loop: usize) -> &PerLoop {
+    fn turns(&self, at_loop: usize) -> &Turns {
         &self.loops[at_loop % self.loops.len()]
     }
 
     /// The next one in turn of those that `may` be taken, for a request that has tried none.
     pub(crate) fn next_of_all(&self, at: Moment, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
         let Some(cycle) = &self.cycle else { return self.next_in_turn(at, may) };
-        let per_loop = self.per_loop(at.at_loop);
-        if let Some(at) = cycle.next(&per_loop.turn, &self.alarm) {
+        let turns = self.turns(at.at_loop);
+        if let Some(at) = cycle.next(turns.turn(), &self.alarm) {
             debug_assert!(self.list[at].is_up());
-            return Some(at);
+            // Another process may have begun the turns again that does not know what this one's checks say.
+            if turns.common.is_none() || may(at, &self.list[at]) {
+                return Some(at);
+            }
         }
         let number = self.alarm.number();
         let chosen = self.next_in_turn(at, may);
         if let Some(chosen) = chosen {
-            self.calm_down(cycle, per_loop, (number, chosen));
+            self.calm_down(cycle, turns, (number, chosen));
         }
         chosen
     }
 
     /// Goes back to the cycle where weights are as at its beginning. They may never come to that again, so
     /// when all servers were well for two rounds the place with the most similar weights will do.
-    fn calm_down(&self, cycle: &Cycle, per_loop: &PerLoop, (number, chosen): (u32, usize)) {
+    fn calm_down(&self, cycle: &Cycle, turns: &Turns, (number, chosen): (u32, usize)) {
         if self.list.iter().any(|peer| peer.is_up() && !peer.is_well()) {
-            per_loop.calm.store(0, Ordering::Relaxed);
+            turns.calm().store(0, Ordering::Relaxed);
             return;
         }
-        let calm = per_loop.calm.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut current = per_loop.current.iter().map(|now| now.load(Ordering::Relaxed));
+        let calm = turns.calm().fetch_add(1, Ordering::Relaxed) + 1;
+        let mut current = (0..self.list.len()).map(|at| turns.weight(at));
         let place = match current.all(|now| now == 0) {
             true => 0,
-            false if calm >= 2 * cycle.len() => {
-                let whole = |now: &AtomicI64| now.load(Ordering::Relaxed) / WEIGHT_PARTS;
-                let current: Vec<i64> = per_loop.current.iter().map(whole).collect();
+            false if calm >= 2 * cycle.len() as u64 => {
+                let current: Vec<i64> =
+                    (0..self.list.len()).map(|at| turns.weight(at) / WEIGHT_PARTS).collect();
                 cycle.place_like(&current, chosen)
             }
             false => return,
         };
-        per_loop.calm.store(0, Ordering::Relaxed);
-        cycle.begin(&per_loop.turn, number, place);
+        turns.calm().store(0, Ordering::Relaxed);
+        cycle.begin(turns.turn(), number, place);
     }
 
     /// Where the loop is in the cycle becomes weights.
-    fn reckon(&self, per_loop: &PerLoop) {
-        let Some((cycle, place)) = self.cycle.as_ref().and_then(|it| Some((it, it.leave(&per_loop.turn)?)))
+    fn reckon(&self, turns: &Turns) {
+        let Some((cycle, place)) = self.cycle.as_ref().and_then(|it| Some((it, it.leave(turns.turn())?)))
         else {
             return;
         };
-        for (current, weight) in per_loop.current.iter().zip(cycle.weights_at(place)) {
-            current.store(weight * WEIGHT_PARTS, Ordering::Relaxed);
+        for (at, weight) in cycle.weights_at(place).into_iter().enumerate() {
+            turns.set_weight(at, weight * WEIGHT_PARTS);
         }
     }
 
@@ -130,9 +177,8 @@ impl Peers {
         Moment { at_loop, now_ms }: Moment,
         may: impl Fn(usize, &Peer) -> bool,
     ) -> Option<usize> {
-        let per_loop = self.per_loop(at_loop);
-        self.reckon(per_loop);
-        let current = &per_loop.current;
+        let turns = self.turns(at_loop);
+        self.reckon(turns);
         let (mut best, mut total) = (None, 0);
         for (at, peer) in self.list.iter().enumerate() {
             if !may(at, peer) {
@@ -140,14 +186,14 @@ impl Peers {
             }
             let weight = peer.effective_weight(now_ms);
             total += weight;
-            let now = current[at].load(Ordering::Relaxed) + weight;
-            current[at].store(now, Ordering::Relaxed);
+            let now = turns.weight(at).saturating_add(weight);
+            turns.set_weight(at, now);
             if best.is_none_or(|(_, most)| now > most) {
                 best = Some((at, now));
             }
         }
         let (at, most) = best?;
-        current[at].store(most - total, Ordering::Relaxed);
+        turns.set_weight(at, most - total);
         Some(at)
     }
 
@@ -159,26 +205,25 @@ impl Peers {
         Moment { at_loop, now_ms }: Moment,
         may: impl Fn(usize, &Peer) -> bool,
     ) {
-        let per_loop = self.per_loop(at_loop);
-        self.reckon(per_loop);
-        let current = &per_loop.current;
+        let turns = self.turns(at_loop);
+        self.reckon(turns);
         let weight = i64::from(self.list[at].config().weight);
         let floor = weight - i64::try_from(self.total_weight).unwrap_or(i64::MAX / WEIGHT_PARTS);
-        if current[at].load(Ordering::Relaxed) <= floor * WEIGHT_PARTS {
+        if turns.weight(at) <= floor * WEIGHT_PARTS {
             return;
         }
         let mut total = 0;
         for (at, peer) in self.list.iter().enumerate().filter(|(at, peer)| may(*at, peer)) {
             let weight = peer.effective_weight(now_ms);
             total += weight;
-            current[at].fetch_add(weight, Ordering::Relaxed);
+            turns.add_weight(at, weight);
         }
-        current[at].fetch_sub(total, Ordering::Relaxed);
+        turns.add_weight(at, -total);
     }
 
     #[cfg(test)]
     pub(crate) fn is_in_cycle(&self, at_loop: usize) -> bool {
-        let turn = &self.per_loop(at_loop).turn;
+        let turn = self.turns(at_loop).turn();
         self.cycle.as_ref().is_some_and(|cycle| cycle.next(turn, &self.alarm).is_some())
     }
 
@@ -194,6 +239,16 @@ impl Peers {
         }
         0
     }
+}
+
+/// What the turns of these servers are known by in common: others take turns of their own.
+fn name_of(list: &[Arc<Peer>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for peer in list {
+        let config = peer.config();
+        (&config.name, &config.server, config.weight, peer.is_up()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The servers that a request has tried.

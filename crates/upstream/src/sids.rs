@@ -55,8 +55,8 @@ fn code(salt: u8, sid: &[u8]) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::peer::PeerConfig;
     use crate::peer::samples::config;
+    use crate::peer_config::PeerConfig;
 
     fn peers(sids: impl Iterator<Item = String>) -> Vec<Arc<Peer>> {
         let peer = |sid: String| Peer::new(PeerConfig { sid: sid.into_bytes().into(), ..config(1, 1) });

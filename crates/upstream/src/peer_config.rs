@@ -1,0 +1,58 @@
+//! What is said of one server of a group, by the configuration or while serving. Never changes.
+
+use std::sync::Arc;
+
+use clearway_os::outgoing::Remote;
+
+/// What `server` says of one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Where it is.
+    pub remote: Remote,
+    /// The address as logs and `$upstream_addr` show it.
+    pub name: Box<str>,
+    /// What the configuration calls it: the addresses of a name have one.
+    pub server: Arc<str>,
+    /// `weight=`, at least 1.
+    pub weight: u32,
+    /// `max_conns=`; 0 is no limit.
+    pub max_conns: u32,
+    /// `max_fails=` and `fail_timeout=`.
+    pub fails: FailRule,
+    /// `slow_start=`, milliseconds: for so long its weight rises when it is there again; 0 is not at all.
+    pub slow_start_ms: u64,
+    /// `down` or `drain`.
+    pub state: ServerState,
+    /// By what sticky sessions know it: `route=`, else a hash of the address.
+    pub sid: Arc<[u8]>,
+    /// Which `server` of the group it is of, counted from 0.
+    pub source: u32,
+}
+
+/// When a server counts as one that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailRule {
+    /// After so many failures; 0 is never.
+    pub max: u32,
+    /// Within so many seconds, and for so long.
+    pub timeout_s: u64,
+}
+
+impl Default for FailRule {
+    /// nginx's: one within ten seconds.
+    fn default() -> Self {
+        Self { max: 1, timeout_s: 10 }
+    }
+}
+
+/// Whether a server takes part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerState {
+    /// It does.
+    #[default]
+    Up,
+    /// It gets requests of sessions that it has, and no others (`drain`).
+    Draining,
+    /// It is marked as `down`.
+    Down,
+}
