@@ -5,6 +5,7 @@ pub(crate) mod address;
 pub mod balancers;
 mod block;
 pub mod choice;
+pub(crate) mod common;
 pub mod draft;
 pub(crate) mod editing;
 mod found;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_metrics::Counter;
 use clearway_offload::Blocking;
-use clearway_upstream::Peer;
+use clearway_upstream::{Common, Peer};
 use clearway_zone::{Unkept, Updated, Zone};
 
 use crate::upstreams::line::Ranks;
@@ -26,6 +26,8 @@ pub(crate) static EDITS: Counter = Counter::new(
 /// See the file's head.
 pub(crate) struct Editing {
     zone: Arc<Zone>,
+    /// Where other processes know how its servers fare.
+    common: Option<Arc<dyn Common>>,
     state: Option<Arc<StateFile>>,
     configured: Roster,
     ranks: Ranks,
@@ -46,12 +48,17 @@ pub(crate) enum NotEdited {
 
 impl Editing {
     pub(crate) fn new(
-        zone: Arc<Zone>,
+        (zone, common): (Arc<Zone>, Option<Arc<dyn Common>>),
         state: Option<Arc<StateFile>>,
         (configured, ranks): (Roster, Ranks),
         former: Vec<Arc<Peer>>,
     ) -> Self {
-        Self { zone, state, configured, ranks, former: Mutex::new(former) }
+        Self { zone, common, state, configured, ranks, former: Mutex::new(former) }
+    }
+
+    /// What other processes know of the group.
+    pub(crate) fn common(&self) -> Option<&Arc<dyn Common>> {
+        self.common.as_ref()
     }
 
     /// The name of the zone.

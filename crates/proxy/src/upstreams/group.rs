@@ -12,10 +12,11 @@ use clearway_http::{Balancer, Load, Value};
 use clearway_net::url::resolve;
 use clearway_os::outgoing::Remote;
 use clearway_upstream::{
-    EjectRule, FailRule, Group, GroupConfig, Method, Peer, PeerConfig, Queue, RetryBudget,
+    Common, EjectRule, FailRule, Group, GroupConfig, Method, Peer, PeerConfig, Queue, RetryBudget,
 };
 
 use crate::upstreams::address::plain;
+use crate::upstreams::common::OfGroup;
 use crate::upstreams::draft::{GroupDraft, HttpDefaults, HttpResolver, Unresolved, lasting_name};
 use crate::upstreams::editing::Editing;
 use crate::upstreams::idle::IdleCell;
@@ -163,7 +164,7 @@ pub(crate) fn make(
     let before = before_group.map(UpstreamGroup::peers).unwrap_or_default();
     let share = block.as_ref().and_then(|block| block.retry_budget).unwrap_or(http.retry_budget);
     let ejection = block.as_ref().and_then(|block| block.ejection).unwrap_or(http.ejection).rule();
-    let maker = Maker { host: &host, before_group, before, loops: lasting.loops(), share, ejection };
+    let maker = Maker { host: &host, before_group, before, lasting, share, ejection };
     let refuse = |before: &str, behind: &str| {
         let place = pos.to_string();
         Error::unplaced(message(&[&before, &" upstream \"", &host, &"\" in ", &place, &behind]))
@@ -231,7 +232,7 @@ struct Maker<'a> {
     before_group: Option<&'a UpstreamGroup>,
     /// Its servers.
     before: Vec<Arc<Peer>>,
-    loops: usize,
+    lasting: &'a Lasting,
     share: RetryShare,
     ejection: Option<EjectRule>,
 }
@@ -263,7 +264,7 @@ impl Maker<'_> {
         };
         UpstreamGroup {
             name: self.host[..].into(),
-            members: Members::Fixed(Group::new(config, self.loops)),
+            members: Members::Fixed(Group::new(config, self.lasting.loops())),
             key: None,
             sticky: None,
             keepalive: None,
@@ -302,7 +303,8 @@ impl Maker<'_> {
     }
 
     fn explicit(&self, block: BlockDraft, resolver: Option<(ResolverSpec, Duration)>) -> UpstreamGroup {
-        let BlockDraft { servers, method, sticky, keepalive, zone, state, queue, balancer, .. } = block;
+        let BlockDraft { servers, method, sticky, keepalive, zone, common, state, queue, balancer, .. } =
+            block;
         let keeps = keepalive.complete().is_some();
         let keepalive = match &balancer {
             Some(_) => keepalive.complete_beside_code(),
@@ -316,7 +318,7 @@ impl Maker<'_> {
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         });
         // A limit without a zone is that of each worker of nginx.
-        let times = if zone.is_some() { 1 } else { u32::try_from(self.loops).unwrap_or(u32::MAX) };
+        let times = if zone.is_some() { 1 } else { u32::try_from(self.lasting.loops()).unwrap_or(u32::MAX) };
         let numbered = || servers.iter().zip(0_u32..);
         let of_rank = |rank| numbered().flat_map(|numbered| self.peers_of(numbered, rank, times)).collect();
         let config = GroupConfig {
@@ -327,7 +329,7 @@ impl Maker<'_> {
             queue: queue.as_ref().map(|conf| Arc::clone(&conf.queue)),
             ejection: self.ejection,
         };
-        let group = Group::new(config, self.loops);
+        let group = Group::new(config, self.lasting.loops());
         let ranks = method.ranks();
         let members = match (&resolver, &zone) {
             (None, None) => Members::Fixed(group),
@@ -337,7 +339,10 @@ impl Maker<'_> {
         let configured = Roster::configured(servers);
         let roster = ArcSwap::from_pointee(configured.clone());
         let former = self.before.clone();
-        let editing = zone.map(|zone| Editing::new(zone, state, (configured, ranks), former));
+        let common = common.map(|zone| -> Arc<dyn Common> {
+            Arc::new(OfGroup { blocks: self.lasting.blocks(&zone), name: self.host[..].into() })
+        });
+        let editing = zone.map(|zone| Editing::new((zone, common), state, (configured, ranks), former));
         UpstreamGroup {
             name: self.host[..].into(),
             members,

@@ -9,7 +9,9 @@ use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{Load, Module, context};
 use clearway_zone::Zones;
 
+use crate::upstreams::common::COMMON_BYTES;
 use crate::upstreams::draft::block;
+use crate::upstreams::lasting::Lasting;
 use crate::upstreams::said::Reuse;
 
 /// The module.
@@ -93,10 +95,11 @@ static DIRECTIVES: &[Spec<Load>] = &[
         args: Args::TAKE12,
         syntax: "zone NAME [SIZE]",
         default: "",
-        doc: "All loops share the state of the servers in any case. With a zone `max_conns` is the limit of \
-              all loops together, servers can have `resolve`, and be added and changed while serving \
-              (`status write=on`): those of all groups of the zone are written down in it, about a \
-              hundred in 64k. The size must be one that nginx takes.",
+        doc: "All loops of a process share the state of the servers in any case. With a zone those of all \
+              `worker_groups` do, and `max_conns` is the limit of all loops together, servers can have \
+              `resolve`, and be added and changed while serving (`status write=on`): those of all groups of \
+              the zone are written down in it, about a hundred in 64k. The size must be one that nginx \
+              takes.",
         example: "
             upstream backend {
                 zone backend 64k;
@@ -148,6 +151,11 @@ fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     let zones = scope.conf.environment().services.find::<Arc<Zones>>().cloned();
     let zones = zones.ok_or_else(|| Error::unplaced("no shared memory zones"))?;
     let zone = zones.declare(name, bytes, "upstream").map_err(|text| directive.error(text))?;
-    block(scope.conf).zone = Some(zone);
+    // Not in the zone itself, which is as large as what is written down of servers that are changed.
+    let beside = || zones.declare(&[b"\0", &name[..]].concat(), COMMON_BYTES, "upstream servers");
+    let common = Lasting::of(scope.conf).has_company().then(beside).transpose();
+    let common = common.map_err(|text| directive.error(text))?;
+    let block = block(scope.conf);
+    (block.zone, block.common) = (Some(zone), common);
     Ok(())
 }

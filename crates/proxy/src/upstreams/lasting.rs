@@ -12,7 +12,9 @@ use clearway_http::{Load, Snapshot};
 use clearway_resolver::{Config, Resolver};
 use clearway_runtime::LoopRef;
 use clearway_upstream::{Peer, PeerConfig};
+use clearway_zone::Zone;
 
+use crate::upstreams::common::Blocks;
 use crate::upstreams::draft::UPSTREAMS_CONF;
 use crate::upstreams::found::FoundGroups;
 use crate::upstreams::group::{GroupCell, UpstreamGroup};
@@ -23,6 +25,8 @@ use crate::upstreams::state_file::StateFile;
 #[derive(Default)]
 pub struct Lasting {
     loops: usize,
+    /// Worker processes that serve beside each other.
+    groups: usize,
     known: Mutex<Known>,
     log: OnceLock<Arc<dyn Sink>>,
     /// Groups that no configuration names.
@@ -37,6 +41,8 @@ struct Known {
     /// The latest last; those of configurations that were given up are gone.
     groups: Vec<(Box<[u8]>, Weak<GroupCell>)>,
     state_files: Vec<Weak<StateFile>>,
+    /// What other processes know as well.
+    common: Vec<(Weak<Zone>, Weak<Blocks>)>,
 }
 
 /// A resolver that all directives share that say the same.
@@ -64,7 +70,30 @@ impl Lasting {
     /// For so many loops.
     #[must_use]
     pub fn new(loops: usize) -> Arc<Self> {
-        Arc::new(Self { loops: loops.max(1), ..Self::default() })
+        Self::among(loops, 1)
+    }
+
+    /// For so many loops of one of so many processes (`worker_groups`).
+    #[must_use]
+    pub fn among(loops: usize, groups: usize) -> Arc<Self> {
+        Arc::new(Self { loops: loops.max(1), groups: groups.max(1), ..Self::default() })
+    }
+
+    /// Whether other processes serve beside this one.
+    pub(crate) fn has_company(&self) -> bool {
+        self.groups > 1
+    }
+
+    /// The blocks in this memory, the same for all groups that have it.
+    pub(crate) fn blocks(&self, zone: &Arc<Zone>) -> Arc<Blocks> {
+        let mut known = self.known();
+        known.common.retain(|(_, blocks)| blocks.strong_count() > 0);
+        let same = known.common.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(zone));
+        same.and_then(|(_, blocks)| blocks.upgrade()).unwrap_or_else(|| {
+            let blocks = Blocks::new(Arc::clone(zone));
+            known.common.push((Arc::downgrade(zone), Arc::downgrade(&blocks)));
+            blocks
+        })
     }
 
     /// What a configuration is loaded with; something of its own where nothing is to be served.
@@ -158,19 +187,24 @@ impl Lasting {
         }
     }
 
-    /// Groups in use have the servers that other processes have given them meanwhile. Whether there are any
-    /// whose servers may be changed.
-    pub fn follow_others(&self) -> bool {
+    /// Groups in use have the servers that other processes have given them meanwhile, and what they know in
+    /// common with those is kept.
+    pub fn follow_others(&self) {
+        let blocks: Vec<Weak<Blocks>> = self.known().common.iter().map(|(_, it)| Weak::clone(it)).collect();
+        blocks.iter().filter_map(Weak::upgrade).for_each(|blocks| blocks.keep());
         let groups = self.in_use();
         let followed = groups.iter().filter_map(Weak::upgrade);
-        followed.filter(|cell| cell.get().is_some_and(UpstreamGroup::follow_others)).count() > 0
+        followed.for_each(|cell| cell.get().into_iter().for_each(UpstreamGroup::follow_others));
     }
 
     /// A configuration is in use: what its groups do by themselves begins, on these loops.
     pub fn begin(self: &Arc<Self>, snapshot: &Snapshot, home: LoopRef) {
         let groups: Vec<_> = snapshot.conf(&UPSTREAMS_CONF).cells().collect();
         debug_assert!(groups.iter().all(|cell| cell.get().is_some()), "a configuration in use was read");
-        groups.iter().filter_map(|cell| cell.get()).for_each(UpstreamGroup::catch_up);
+        for group in groups.iter().filter_map(|cell| cell.get()) {
+            group.join_others();
+            group.catch_up();
+        }
         self.in_use.store(Arc::new(groups.iter().map(|cell| Arc::downgrade(cell)).collect()));
         refresh::begin(self, &groups, home);
     }

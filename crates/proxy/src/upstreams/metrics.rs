@@ -49,7 +49,8 @@ pub static FAILS: Family = Family::new(
     "failures",
     "Failures of a server that count at present: with max_fails of them it is left alone for fail_timeout.",
 )
-.by(&[UPSTREAM, SERVER]);
+.by(&[UPSTREAM, SERVER])
+.alike();
 
 /// Servers that are left alone.
 pub static EJECTED: Family = Family::new(
@@ -58,7 +59,8 @@ pub static EJECTED: Family = Family::new(
     "servers",
     "Whether a server is left alone at present, being worse than others (upstream_ejection): 1 or 0.",
 )
-.by(&[UPSTREAM, SERVER]);
+.by(&[UPSTREAM, SERVER])
+.alike();
 
 /// How often they were.
 pub static EJECTIONS: Family = Family::new(
@@ -76,7 +78,8 @@ pub static UNHEALTHY: Family = Family::new(
     "servers",
     "Whether a health_check finds fault with a server, or has not asked it yet (mandatory): 1 or 0.",
 )
-.by(&[UPSTREAM, SERVER]);
+.by(&[UPSTREAM, SERVER])
+.alike();
 
 /// How checks have ended.
 pub static CHECKS: Family = Family::new(
@@ -166,19 +169,26 @@ pub static WEIGHT: Family = Family::new(
     "parts",
     "The weight of a server as it is said at present, in the configuration or while serving.",
 )
-.by(&[UPSTREAM, SERVER]);
+.by(&[UPSTREAM, SERVER])
+.alike();
 
 /// What servers are.
-pub static STATES: Family =
-    Family::new(Kind::Gauge, "upstream_state", "servers", "1 with what a server is at present.").by(&[
-        UPSTREAM,
-        SERVER,
-        Label {
-            name: "state",
-            help: "`up`; `down`, `draining`: as it is said; `unhealthy`: a health_check finds fault with it; \
+pub static STATES: Family = Family::new(
+    Kind::Gauge,
+    "upstream_state",
+    "servers",
+    "1 with what a server is at present.",
+)
+.by(&[
+    UPSTREAM,
+    SERVER,
+    Label {
+        name: "state",
+        help: "`up`; `down`, `draining`: as it is said; `unhealthy`: a health_check finds fault with it; \
                `ejected`: it is worse than others; `unavail`: it has failed max_fails times.",
-        },
-    ]);
+    },
+])
+.alike();
 
 /// What is one number.
 pub static COUNTERS: &[&Counter] = &[&FORGOTTEN, &EDITS];
@@ -264,7 +274,7 @@ impl Lasting {
 
     /// Shows [`ACTIVE`].
     pub fn put_active(&self, put: &mut Put<'_>) {
-        self.put_each(put, |peer| peer.conns().into());
+        self.put_each(put, |peer| peer.conns_here().into());
     }
 
     /// Shows [`FAILS`].

@@ -5,12 +5,21 @@ use std::sync::Arc;
 
 use clearway_upstream::{Group, Peer, PeerConfig};
 
+use crate::upstreams::editing::Editing;
 use crate::upstreams::group::{Members, UpstreamGroup, config_of};
 use crate::upstreams::lasting::peer;
 use crate::upstreams::line::{Rank, ServerDraft};
 use crate::upstreams::roster::Roster;
 
 impl UpstreamGroup {
+    /// How its servers fare other processes know as well from here on, if it has a zone and there are any.
+    pub(crate) fn join_others(&self) {
+        let common = self.editing.as_ref().and_then(Editing::common);
+        if let (Some(common), Members::Changing(members)) = (common, self.members()) {
+            members.rcu(|members| Arc::new(members.in_common(common)));
+        }
+    }
+
     /// Has the servers that the zone says, where they were changed meanwhile.
     pub(crate) fn catch_up(&self) {
         let Some(editing) = &self.editing else { return };
@@ -26,14 +35,13 @@ impl UpstreamGroup {
         members.load().make_room();
     }
 
-    /// The same where another process has changed them. Whether that may be.
-    pub(crate) fn follow_others(&self) -> bool {
-        let Some(editing) = &self.editing else { return false };
+    /// The same where another process has changed them.
+    pub(crate) fn follow_others(&self) {
+        let Some(editing) = &self.editing else { return };
         let recorded = editing.recorded(self.name());
         if recorded.is_some_and(|recorded| recorded.version > self.roster.load().version) {
             self.catch_up();
         }
-        true
     }
 }
 

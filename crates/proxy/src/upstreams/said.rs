@@ -25,6 +25,8 @@ pub(crate) struct BlockDraft {
     pub(crate) sticky: Option<Sticky>,
     pub(crate) keepalive: KeepaliveDraft,
     pub(crate) zone: Option<Arc<Zone>>,
+    /// Memory beside it for what several processes know of the servers.
+    pub(crate) common: Option<Arc<Zone>>,
     pub(crate) state: Option<Arc<StateFile>>,
     pub(crate) resolver: Option<ResolverSpec>,
     pub(crate) resolver_timeout: Option<Duration>,
