@@ -2,7 +2,6 @@
 //! run at once; what carries their bytes it does not know (`link`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_base::log::{Level, Record};
 use clearway_net::PeerAddr;
@@ -12,9 +11,7 @@ use clearway_runtime::LoopRef;
 use crate::generation::{Listener, Setup};
 use crate::link::Link;
 use crate::link::parts::Parts;
-
-/// Serial numbers of connections (`$connection`), over the whole process.
-static SERIAL: AtomicU64 = AtomicU64::new(1);
+use crate::metrics;
 
 /// The peer of a connection, as far as answering requests has to know it.
 pub struct Client {
@@ -32,14 +29,7 @@ pub struct Client {
 impl Client {
     /// Of a connection that was accepted on `home`.
     pub fn new(listener: Arc<Listener>, home: LoopRef, peer: PeerAddr) -> Self {
-        Self {
-            home,
-            peer,
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            start_ms: home.now_ms(),
-            front: None,
-            listener,
-        }
+        Self { home, peer, serial: metrics::next_serial(), start_ms: home.now_ms(), front: None, listener }
     }
 
     /// The same client, for requests that run beside each other; what a proxy has sent goes with it.

@@ -4,6 +4,7 @@
 //! A task can be polled away from its loop while the loop goes on, so two threads may count for one loop
 //! at once: these are atomic additions, three for a request, to lines that as a rule one processor has.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use clearway_metrics::{Counter, Family, Kind, Label, Metric, PerLoop, Put, Value};
@@ -281,35 +282,102 @@ impl Tally {
     }
 }
 
-/// Connections by state, of all loops.
-#[must_use]
-pub fn connections() -> Connections {
-    TALLIES.iter().map(|(_, of_loop)| of_loop.connections()).fold(Connections::default(), |sum, one| {
-        Connections {
-            active: sum.active + one.active,
-            reading: sum.reading + one.reading,
-            writing: sum.writing + one.writing,
-            waiting: sum.waiting + one.waiting,
+/// What `stub_status` shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// Connections by state.
+    pub connections: Connections,
+    /// Connections that were accepted, those included that there was no room for.
+    pub accepted: u64,
+    /// Connections that loops were given.
+    pub handled: u64,
+    /// Requests that began.
+    pub requests: u64,
+}
+
+impl Connections {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            active: self.active + other.active,
+            reading: self.reading + other.reading,
+            writing: self.writing + other.writing,
+            waiting: self.waiting + other.waiting,
         }
+    }
+}
+
+impl Numbers {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            connections: self.connections.plus(other.connections),
+            accepted: self.accepted + other.accepted,
+            handled: self.handled + other.handled,
+            requests: self.requests + other.requests,
+        }
+    }
+
+    /// As another process reads them.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 7] {
+        let Connections { active, reading, writing, waiting } = self.connections;
+        [active, reading, writing, waiting, self.accepted, self.handled, self.requests]
+    }
+
+    /// As another process has written them.
+    #[must_use]
+    pub fn of_words([active, reading, writing, waiting, accepted, handled, requests]: [u64; 7]) -> Self {
+        Self { connections: Connections { active, reading, writing, waiting }, accepted, handled, requests }
+    }
+}
+
+/// What other processes of the server have to do with.
+struct Beside {
+    /// What they have counted.
+    others: fn() -> Numbers,
+    /// The next serial number of a connection, which all draw from one place.
+    next_serial: fn() -> u64,
+}
+
+static BESIDE: OnceLock<Beside> = OnceLock::new();
+
+/// Other processes serve beside this one: what they have counted, and what gives serial numbers of
+/// connections.
+pub fn count_beside(others: fn() -> Numbers, next_serial: fn() -> u64) {
+    let _ = BESIDE.set(Beside { others, next_serial });
+}
+
+/// The serial number of a connection (`$connection`), unlike those of all others of the server.
+pub(crate) fn next_serial() -> u64 {
+    static SERIAL: AtomicU64 = AtomicU64::new(1);
+    match BESIDE.get() {
+        None => SERIAL.fetch_add(1, Ordering::Relaxed),
+        Some(beside) => (beside.next_serial)(),
+    }
+}
+
+/// What all processes of the server have counted, since it began.
+#[must_use]
+pub fn numbers() -> Numbers {
+    match BESIDE.get() {
+        None => here(),
+        Some(beside) => here().plus((beside.others)()),
+    }
+}
+
+/// What this process has counted, since it started.
+#[must_use]
+pub fn here() -> Numbers {
+    let none = Numbers { accepted: clearway_net::metrics::ACCEPTED.value(), ..Numbers::default() };
+    TALLIES.iter().fold(none, |sum, (_, of_loop)| {
+        sum.plus(Numbers {
+            connections: of_loop.connections(),
+            accepted: 0,
+            handled: of_loop.handled.load(Ordering::Relaxed),
+            requests: of_loop.requests(),
+        })
     })
-}
-
-/// Connections that were accepted since the process started, those included that there was no room for.
-#[must_use]
-pub fn accepted() -> u64 {
-    clearway_net::metrics::ACCEPTED.value()
-}
-
-/// Connections that loops were given since the process started.
-#[must_use]
-pub fn handled() -> u64 {
-    TALLIES.iter().map(|(_, of_loop)| of_loop.handled.load(Ordering::Relaxed)).sum()
-}
-
-/// Requests that began since the process started.
-#[must_use]
-pub fn requests() -> u64 {
-    TALLIES.iter().map(|(_, of_loop)| of_loop.requests()).sum()
 }
 
 /// Gives the values of [`HANDLED`].

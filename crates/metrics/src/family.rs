@@ -34,6 +34,15 @@ pub struct Label {
     pub help: &'static str,
 }
 
+/// What the values of several processes come to that serve beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// Their sum.
+    Sum,
+    /// They say the same, or the largest says it.
+    Alike,
+}
+
 /// A metric as it is declared. Always in a `static`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
@@ -47,19 +56,27 @@ pub struct Family {
     pub help: &'static str,
     /// What tells its values apart; none where there is one value.
     pub labels: &'static [Label],
+    /// What it comes to with those of other processes.
+    pub together: Together,
 }
 
 impl Family {
     /// A metric of one value.
     #[must_use]
     pub const fn new(kind: Kind, name: &'static str, unit: &'static str, help: &'static str) -> Self {
-        Self { kind, name, unit, help, labels: &[] }
+        Self { kind, name, unit, help, labels: &[], together: Together::Sum }
     }
 
     /// The same with a value for each combination of these labels.
     #[must_use]
     pub const fn by(self, labels: &'static [Label]) -> Self {
         Self { labels, ..self }
+    }
+
+    /// The same where each process has the value of all.
+    #[must_use]
+    pub const fn alike(self) -> Self {
+        Self { together: Together::Alike, ..self }
     }
 }
 

@@ -12,7 +12,7 @@ mod per_loop;
 mod source;
 
 pub use counter::{Counter, count_alone};
-pub use family::{Family, Kind, Label, Labels, Next, Put, Value};
+pub use family::{Family, Kind, Label, Labels, Next, Put, Together, Value};
 pub use histogram::{BUCKETS, Durations, Histogram, bound_us};
 pub use per_loop::{LOOPS_MAX, PerLoop};
-pub use source::{Metric, MetricSource};
+pub use source::{Asking, Metric, MetricSource};

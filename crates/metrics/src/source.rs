@@ -38,4 +38,18 @@ pub trait MetricSource: Send + Sync {
 
     /// Appends a piece of the JSON value of section number `at`, likewise.
     fn write_section(&self, at: usize, part: usize, out: &mut Vec<u8>) -> Next;
+
+    /// Asks the other processes of the server; `None`: this one is all there is.
+    fn ask(&self) -> Option<Box<dyn Asking>> {
+        None
+    }
+}
+
+/// A question to other processes, on its way. Looked at on loops, now and then.
+pub trait Asking: Send + Sync {
+    /// Whether all have answered that can.
+    fn is_answered(&self) -> bool;
+
+    /// What all have counted; of a process that has not answered what it said last.
+    fn together(&self) -> Box<dyn MetricSource>;
 }

@@ -1,6 +1,7 @@
 //! The module list, supervisor and worker: a configuration becomes a running server here.
 #![forbid(unsafe_code)]
 
+mod board;
 pub mod built_in;
 pub mod check;
 mod control;

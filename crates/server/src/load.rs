@@ -17,8 +17,9 @@ use clearway_log::{Destination, ErrorLog, ErrorTarget, Writer};
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::listen::HostNames;
 use clearway_proxy::upstreams::Lasting;
-use clearway_zone::Zones;
+use clearway_zone::{Zone, Zones};
 
+use crate::board;
 use crate::core_conf::{self, CoreConf, ErrorLogSpec, ErrorLogTarget, HttpBlock, MAIN, Reader, TABLES};
 use crate::modules::MODULES;
 use crate::options::{DefaultErrorLog, Options};
@@ -66,6 +67,8 @@ pub(crate) struct Loaded {
     /// What is known of other servers.
     pub(crate) lasting: Arc<Lasting>,
     pub(crate) caches: Arc<Caches>,
+    /// Where worker processes show each other what they have counted, if there are several.
+    pub(crate) board: Option<Arc<Zone>>,
     /// Directories that it wants to have.
     pub(crate) temp_paths: TempPaths,
     /// The files that were read.
@@ -141,7 +144,7 @@ fn load_with(
             Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink))
         }
     };
-    let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::new(core.loops()));
+    let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::among(core.loops(), core.groups()));
     let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink, cache_role(&core)));
     let temp_paths = TempPaths::default();
     let (mut snapshot, mut checked) = (None, None);
@@ -165,9 +168,11 @@ fn load_with(
     let planned = checked.as_ref().map(|http: &Checked| http.requests.len());
     let sockets = planned.or(snapshot.as_ref().map(|http: &Arc<Snapshot>| http.sockets().len()));
     core.check_connections(sockets.unwrap_or(0))?;
+    let declare = || means.zones.declare(board::NAME, board::BYTES, "worker_groups");
+    let board = (core.groups() > 1).then(declare).transpose().map_err(Error::unplaced)?;
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
-    Ok(Loaded { core, snapshot, checked, log, pools, lasting, caches, temp_paths, files, warnings })
+    Ok(Loaded { core, snapshot, checked, log, pools, lasting, caches, board, temp_paths, files, warnings })
 }
 
 /// What the process does for caches: the first group looks after those of all.
@@ -195,7 +200,8 @@ fn mistake_in_http(
     let caches = Caches::new(&sink, Role::Alone);
     let mut environment = environment(options, means, &pools, &TempPaths::default(), sink);
     // Some pools may stand behind `http`: nginx looks for them at the end.
-    let services = environment.services.without::<ThreadPools>().with(Lasting::new(core.loops()));
+    let services =
+        environment.services.without::<ThreadPools>().with(Lasting::among(core.loops(), core.groups()));
     environment.services = services.with(caches).with(WantedRights::default());
     let mistake = http.check(directive, environment, warnings).err();
     if mistake.is_none() {

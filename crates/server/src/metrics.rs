@@ -4,14 +4,14 @@
 //! that is. Read on loops; what a worker runs with is published to it by its main thread.
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
 use clearway_cache::disks::{Caches, metrics as caches};
 use clearway_http::Module;
 use clearway_metrics::{
-    BUCKETS, Counter, Family, Kind, Label, Metric, MetricSource, Next, Put, Value, bound_us,
+    Asking, BUCKETS, Counter, Family, Kind, Label, Labels, Metric, MetricSource, Next, Put, Value, bound_us,
 };
 use clearway_offload::{Pool, PoolStats, files, metrics as offload};
 use clearway_proxy::upstreams::{Lasting, metrics as upstreams};
@@ -73,14 +73,14 @@ pub(crate) fn rows(groups: &[&str], modules: &[&'static Module]) -> Vec<String> 
 }
 
 fn row(family: &'static Family) -> String {
-    let Family { kind, name, unit, help, labels } = family;
+    let Family { kind, name, unit, help, labels, together: _ } = family;
     let labels = labels.iter().map(|Label { name, help }| format!(" `{name}`: {help}"));
     let help = format!("{help}{}", labels.collect::<String>()).replace('|', "\\|");
     format!("| `clearway_{name}` | {}, in {unit} | {help} |", kind.as_str())
 }
 
 fn write_family(text: &mut String, family: &Family) {
-    let Family { kind, name, unit, help, labels } = family;
+    let Family { kind, name, unit, help, labels, together: _ } = family;
     let kind = kind.as_str();
     write!(text, "\n### clearway_{name}\n\n{kind}, in {unit}. {help}\n")
         .expect("writing to a String does not fail");
@@ -225,7 +225,8 @@ pub(crate) static GROUPS: &[Group] = &[
 
 static BUILD: Family =
     Family::new(Kind::Gauge, "build_info", "servers", "Always 1; the version is in its label.")
-        .by(&[Label { name: "version", help: "Version of the server." }]);
+        .by(&[Label { name: "version", help: "Version of the server." }])
+        .alike();
 
 static STARTED: Family = Family::new(
     Kind::Gauge,
@@ -233,21 +234,24 @@ static STARTED: Family = Family::new(
     "seconds",
     "When the worker process started, since 1970. All counters begin at 0 then; reloads keep them, unless \
      what they change takes a new process (`user`, `worker_processes` and the like).",
-);
+)
+.alike();
 
 static GENERATION: Family = Family::new(
     Kind::Gauge,
     "config_generation",
     "configurations",
     "Which of its master's configurations the worker runs; grows by one or more with each reload.",
-);
+)
+.alike();
 
 static LOADED: Family = Family::new(
     Kind::Gauge,
     "config_load_time_seconds",
     "seconds",
     "When that configuration was put in use, since 1970.",
-);
+)
+.alike();
 
 static ACCEPTS: Family = Family::new(
     Kind::Counter,
@@ -385,12 +389,41 @@ pub(crate) fn source() -> Arc<dyn MetricSource> {
     Arc::clone(&STATUS) as _
 }
 
+/// The metrics of this process.
+pub(crate) fn families() -> &'static [&'static Family] {
+    &STATUS.families
+}
+
+/// The number of the first loop of this process among those of all (`worker_groups`).
+static FIRST_LOOP: AtomicUsize = AtomicUsize::new(0);
+
+/// Loops are numbered from here on.
+pub(crate) fn number_loops_from(first: usize) {
+    FIRST_LOOP.store(first, Ordering::Relaxed);
+}
+
+/// Gives a value whose loop is counted from `first` on.
+fn put_numbered(first: usize, labels: &Labels<'_>, value: Value<'_>, put: &mut Put<'_>) {
+    let number = labels.iter().find(|(name, _)| *name == "loop").and_then(|(_, text)| text.parse().ok());
+    let text = number.map_or_else(String::new, |number: usize| (first + number).to_string());
+    let numbered: Vec<(&str, &str)> =
+        labels.iter().map(|&(name, value)| (name, if name == "loop" { &*text } else { value })).collect();
+    put(&numbered, value);
+}
+
 /// From here on these are the loops, pools and listeners that are shown.
 pub(crate) fn publish(running: Running) {
     STATUS.running.store(Arc::new(running));
 }
 
+/// What there is to tell beside metrics.
+pub(crate) const SECTIONS: &[&str] = &["stalls"];
+
 impl MetricSource for Status {
+    fn ask(&self) -> Option<Box<dyn Asking>> {
+        crate::board::ask()
+    }
+
     fn families(&self) -> &[&'static Family] {
         &self.families
     }
@@ -412,13 +445,17 @@ impl MetricSource for Status {
         };
         // The configuration may have changed between two parts.
         if part < count {
-            put_part(put);
+            let first = FIRST_LOOP.load(Ordering::Relaxed);
+            match first > 0 && self.families[at].labels.iter().any(|label| label.name == "loop") {
+                true => put_part(&mut |labels, value| put_numbered(first, labels, value, put)),
+                false => put_part(put),
+            }
         }
         if part + 1 < count { Next::More } else { Next::Over }
     }
 
     fn sections(&self) -> &[&'static str] {
-        &["stalls"]
+        SECTIONS
     }
 
     /// The stall reports: some ten of them, of a few thousand bytes each, are written at once.

@@ -320,3 +320,137 @@ fn one_that_is_told_to_end_is_replaced_alone() {
     assert!(now.contains(&stays) && !now.contains(&gone));
     assert_eq!(text(&mut both[1].1, "/word"), "old");
 }
+
+/// What all processes show together, and servers of which one is not there.
+const TOGETHER: &str = "upstream broken { zone u 64k; server unix:%%PREFIX%%/nobody fail_timeout=1h;
+        server 127.0.0.1:%%PORT2%%; }
+    upstream narrow { zone u; server 127.0.0.1:%%PORT2%% max_conns=1; server 127.0.0.1:%%PORT2%% down; }
+    upstream turns { zone u; server 127.0.0.1:%%PORT2%%; server 127.0.0.1:%%PORT%%; }
+    server { listen 127.0.0.1:%%PORT%%; server_name together;
+        location = /serial { return 200 $connection; }
+        location = /stub { stub_status; }
+        location = /status { status json; }
+        location = /active { return 200 $connections_active; }
+        location /cached/ { proxy_pass http://broken; add_header X-Upstream $upstream_addr; }
+        location /narrow/ { proxy_pass http://narrow/cached/; }
+        location /turns/ { proxy_pass http://turns/cached/; add_header X-Turn $upstream_addr; } }";
+
+fn start_together() -> Server {
+    setup(&config(2, "2", "", TOGETHER)).start()
+}
+
+fn ask_together(connection: &mut Connection, target: &str) -> Response {
+    connection.ask(&format!("GET {target} HTTP/1.1\r\nHost: together\r\n\r\n"))
+}
+
+/// `Active connections`, then accepts, handled and requests.
+fn stub(connection: &mut Connection) -> [u64; 4] {
+    let text = ask_together(connection, "/stub").text();
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    numbers[..4].try_into().unwrap_or_else(|_| panic!("{text}"))
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn each_shows_what_all_have_counted() {
+    let server = start_together();
+    let mut both = connections(&server, 2);
+    let [active, accepts, handled, requests] = stub(&mut both[0].1);
+    let [_, _, _, more] = stub(&mut both[1].1);
+    assert_eq!(more, requests + 1, "one request later");
+    assert!(active >= 2 && accepts == handled, "{active} {accepts} {handled}");
+    for _ in 0..5 {
+        text(&mut both[1].1, "/word");
+    }
+    assert_eq!(stub(&mut both[0].1)[3], requests + 7);
+    // Each loop stands there once, whoever is asked.
+    let shown = both.iter_mut().map(|(_, connection)| ask_together(connection, "/status").text());
+    for shown in shown {
+        let at = shown.find("connections_handled_total\"").expect(&shown);
+        let part = &shown[at..at + shown[at..].find("]}").expect("an end")];
+        assert_eq!((part.matches("\"loop\":\"0\"").count(), part.matches("\"loop\":\"1\"").count()), (1, 1));
+    }
+    // A variable waits for nobody: it has what was told last.
+    let active = stub(&mut both[0].1)[0];
+    for (_, connection) in &mut both {
+        assert!(wait_until(PATIENCE, || {
+            ask_together(connection, "/active").text().parse::<u64>() == Ok(active)
+        }));
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn what_a_process_has_counted_outlives_it() {
+    let server = start_together();
+    let mut both = connections(&server, 2);
+    for _ in 0..50 {
+        text(&mut both[0].1, "/word");
+    }
+    let before = stub(&mut both[1].1);
+    send_signal(both[0].0, Signal::KILL);
+    server.wait_gone(both[0].0);
+    workers(&server, 2);
+    let after = stub(&mut both[1].1);
+    assert!(after[1] >= before[1] && after[3] > before[3], "{before:?} {after:?}");
+    // The connection to the one that is gone counts as none.
+    drop(both.remove(0));
+    let few = wait_until(PATIENCE, || stub(&mut both[0].1)[0] <= before[0]);
+    assert!(few, "{before:?} {:?}", stub(&mut both[0].1));
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn connections_have_numbers_of_their_own() {
+    let server = start_together();
+    let mut seen = BTreeSet::new();
+    let mut kept = Vec::new();
+    for (_, mut connection) in connections(&server, 2) {
+        assert!(seen.insert(ask_together(&mut connection, "/serial").text()));
+        kept.push(connection);
+    }
+    for _ in 0..40 {
+        let mut connection = server.connect();
+        let serial = ask_together(&mut connection, "/serial").text();
+        assert!(seen.insert(serial.clone()), "{serial} twice");
+    }
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn a_server_that_one_has_found_broken_is_left_alone_by_all() {
+    let server = start_together();
+    let mut both = connections(&server, 2);
+    let mut tried = |at: usize| {
+        let response = ask_together(&mut both[at].1, "/cached/fast");
+        assert_eq!(response.text(), "fast");
+        response.header("X-Upstream").unwrap_or_default().matches(',').count()
+    };
+    assert_eq!(tried(0) + tried(0), 1, "one of two begins with the broken one");
+    let further: usize = (0..8).map(|number| tried(1 - number % 2)).sum();
+    assert_eq!(further, 0);
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn limits_and_turns_of_a_zone_are_those_of_all() {
+    let server = start_together();
+    let mut both = connections(&server, 2);
+    let turns: Vec<String> = (0..6)
+        .map(|number| {
+            let response = ask_together(&mut both[number % 2].1, "/turns/fast");
+            response.header("X-Turn").unwrap_or_default().to_owned()
+        })
+        .collect();
+    assert!(turns.windows(2).all(|two| two[0] != two[1]), "{turns:?}");
+    let mut beside = server.connect();
+    let asked_before: u32 = text(&mut beside, "/asked").parse().expect("a number");
+    both[0].1.send(b"GET /narrow/slow HTTP/1.1\r\nHost: together\r\n\r\n");
+    let is_asked = |connection: &mut Connection| text(connection, "/asked") == (asked_before + 1).to_string();
+    assert!(wait_until(PATIENCE, || is_asked(&mut beside)));
+    assert_eq!(ask_together(&mut both[1].1, "/narrow/fast").status, 502);
+    // What a process holds that is killed is free again.
+    send_signal(both[0].0, Signal::KILL);
+    server.wait_gone(both[0].0);
+    assert!(wait_until(PATIENCE, || ask_together(&mut both[1].1, "/narrow/fast").status == 200));
+}

@@ -108,7 +108,8 @@ pub static BYTES: Family = Family::new(
     "bytes",
     "Size of a cache's files on its disks, as of the last look at its index, at most ten seconds ago.",
 )
-.by(&[ZONE]);
+.by(&[ZONE])
+.alike();
 
 /// Objects of a cache.
 pub static OBJECTS: Family = Family::new(
@@ -117,7 +118,8 @@ pub static OBJECTS: Family = Family::new(
     "objects",
     "Objects in a cache's index, those included that were asked for and have no file.",
 )
-.by(&[ZONE]);
+.by(&[ZONE])
+.alike();
 
 /// Whether a disk is left out.
 pub static DISKS_OUT: Family = Family::new(
@@ -127,4 +129,5 @@ pub static DISKS_OUT: Family = Family::new(
     "1 while a disk of a cache is left out: it has failed three times in a row, or nothing has come back \
      from it for ten seconds. It is asked again every ten seconds.",
 )
-.by(&[ZONE, DISK]);
+.by(&[ZONE, DISK])
+.alike();

@@ -1,15 +1,20 @@
 //! `stub_status`: how many connections and requests there are and were, as nginx's page, and the variables
-//! of the same numbers. They are the process's: reloads change nothing in them. Runs on a loop, from memory.
+//! of the same numbers. Reloads change nothing in them. Where several processes serve (`worker_groups`) the
+//! page asks the others, and the variables show what those have said within the last second. Runs on a loop.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use clearway_conf::{Args, Spec};
-use clearway_http::metrics::{self, Connections};
+use clearway_http::metrics::{self, Connections, Numbers};
 use clearway_http::{
     Answers, Chunk, ConfKey, Cost, Exchange, Level, Load, Mark, Module, Phase, PhaseHandler, Presence, Step,
     VariableKind, VariableSpec, context, put_decimal,
 };
 use clearway_message::Method;
+use clearway_metrics::MetricSource;
+
+use crate::content::status::wait_for;
 
 /// The module. Its locations are answered before files are looked for, so it comes before `index`.
 pub static STUB_STATUS: Module = Module {
@@ -38,7 +43,8 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
         }",
     see: &["status"],
     handler: |scope, _| {
-        scope.conf.location(&STUB_STATUS_CONF).set(Page::Shown);
+        let source = scope.conf.environment().services.find::<Arc<dyn MetricSource>>().cloned();
+        scope.conf.location(&STUB_STATUS_CONF).set(Page::Shown(source));
         Ok(())
     },
 }];
@@ -51,7 +57,7 @@ macro_rules! variable {
             kind: VariableKind::Exact,
             doc: $doc,
             eval: |_, _, out| {
-                put_decimal(out, metrics::connections().$field);
+                put_decimal(out, metrics::numbers().connections.$field);
                 Presence::Found
             },
         }
@@ -68,17 +74,18 @@ static VARIABLES: &[VariableSpec] = &[
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
     cost: Cost::Cheap,
-    enabled: |enabling| **enabling.confs.of(&STUB_STATUS_CONF) == Page::Shown,
+    enabled: |enabling| matches!(**enabling.confs.of(&STUB_STATUS_CONF), Page::Shown(_)),
     handler,
 }];
 
 static STUB_STATUS_CONF: ConfKey<Answers<Page>> = ConfKey::new(Level::Location);
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 enum Page {
     #[default]
     Absent,
-    Shown,
+    /// With what knows other processes.
+    Shown(Option<Arc<dyn MetricSource>>),
 }
 
 fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
@@ -88,14 +95,34 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     if let Err(answer) = exchange.discard_body() {
         return Step::Respond(answer);
     }
-    let text = page(metrics::connections(), [metrics::accepted(), metrics::handled(), metrics::requests()]);
+    let asking = match &**exchange.request.conf(&STUB_STATUS_CONF) {
+        Page::Shown(Some(source)) => source.ask(),
+        _ => None,
+    };
+    match asking {
+        None => {
+            show(&mut exchange);
+            Step::Done
+        }
+        Some(asking) => Step::Wait(Box::pin(async move {
+            if let Err(answer) = wait_for(&mut exchange, &*asking).await {
+                return Step::Respond(answer);
+            }
+            show(&mut exchange);
+            Step::Done
+        })),
+    }
+}
+
+fn show(exchange: &mut Exchange<'_, '_>) {
+    let Numbers { connections, accepted, handled, requests } = metrics::numbers();
+    let text = page(connections, [accepted, handled, requests]);
     let head = exchange.output.head();
     head.status = 200;
     head.content_length = Some(text.len() as u64);
     head.content_type = Some(Cow::Borrowed(b"text/plain"));
     // It is all there is, so that nothing has to wait for room.
     let _ = exchange.output.write(exchange.request, Chunk::Owned(text.into()), Mark::Last);
-    Step::Done
 }
 
 /// In nginx's form, with its spaces at the ends of lines; people parse it.

@@ -45,10 +45,9 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
         default: "worker_groups 1",
         doc: "Into how many worker processes the event loops of `worker_processes` are shared out, up to 32; \
               with `auto` each has a process of its own, as in nginx. That is for C modules of Lua that \
-              cannot \
-              run in two threads, and so that a crash ends one share. Zones are common; each process has \
-              loops, VMs, pools, and copies of files of its own. docs/processes.md says what else is counted \
-              for each.",
+              cannot run in two threads, and so that a crash ends one share. Zones and what is counted are \
+              common; each process has loops, VMs, pools, and copies of files of its own. docs/processes.md \
+              says what else is counted for each.",
         example: "
             worker_processes 8;
             worker_groups 2;",

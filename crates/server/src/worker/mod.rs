@@ -28,6 +28,7 @@ use clearway_runtime::{Config, Identities, LoopRef, Runtime, Tag};
 use clearway_watchdog::{Watchdog, WorkPlace};
 use crossbeam_queue::SegQueue;
 
+use crate::board;
 use crate::control::{HandedSocket, Report, SocketKind};
 use crate::core_conf::CoreConf;
 use crate::load::Loaded;
@@ -38,7 +39,7 @@ use builder::cannot_run;
 /// How often it is looked whether the last timers of a configuration are over.
 const ENDING_STEP: Duration = Duration::from_millis(20);
 
-/// How often it is looked what other worker processes have changed in zones.
+/// How often it is looked what other worker processes have changed in zones, and told what was counted.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the log writer may take to write what is queued when a process ends.
@@ -128,7 +129,7 @@ pub(crate) struct Worker {
     writer: Arc<Writer>,
     /// Whether other loops, of this process or others, listen on the same sockets.
     takes_turns: bool,
-    /// When it is looked next what other processes have changed in zones; `None`: there is nothing to see.
+    /// When it is looked next what other processes have changed in zones; `None`: there are none.
     follow_at: Option<Instant>,
     shutdown_timeout: Option<Duration>,
     /// When connections that are older than a configuration are closed (`worker_shutdown_timeout`).
@@ -175,6 +176,7 @@ impl Worker {
         let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
+        metrics::number_loops_from(core.share().start);
         clearway_proxy::start(Connector::new(policies));
         clearway_lua::connect_with(Connector::new(policies));
         clearway_lua::say_configured(crate::version::arguments());
@@ -280,7 +282,7 @@ impl Worker {
     /// When descriptors are refused: some addresses are not listened on by all loops then.
     pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
         let Prepared { number, loaded, sockets, identities } = prepared;
-        let Loaded { core, snapshot, log, pools, .. } = loaded;
+        let Loaded { core, snapshot, log, pools, board, .. } = loaded;
         for policy in self.policies {
             policy.adapt(core.worker_connections(), multi_accept(&core));
         }
@@ -300,6 +302,10 @@ impl Worker {
         self.pools = pools;
         self.caches.begin();
         self.follow_at = (core.groups() > 1).then(Instant::now);
+        if let Some(board) = &board {
+            // The loops are known now that are shown.
+            board::join(board);
+        }
         // An early request for `status` is to find the loops, and afterwards the listeners as well.
         self.publish_metrics(number);
         let result = self.listen_on(generation.as_ref(), sockets);
@@ -497,7 +503,9 @@ impl Worker {
             self.runtime.wake_all();
         }
         if self.follow_at.is_some_and(|at| at <= now) {
-            self.follow_at = self.lasting.follow_others().then(|| now + FOLLOW_EVERY);
+            self.lasting.follow_others();
+            board::publish();
+            self.follow_at = Some(now + FOLLOW_EVERY);
         }
         let due = self.deadlines.iter().map(|(at, _)| *at).chain(self.follow_at).min();
         let due = due.map(|at| at.saturating_duration_since(now));
@@ -510,6 +518,7 @@ impl Worker {
             self.say(&current.identities, "exiting");
         }
         self.runtime.stop();
+        board::publish();
         let generation = self.current.as_ref().and_then(|current| current.generation.as_ref());
         if let Some(generation) = generation {
             clearway_lua::end(&generation.parts().snapshot, &*self.log);

@@ -14,6 +14,7 @@ use clearway_os::signal::{Received, Signal, SignalFd};
 
 use super::builder::Builder;
 use super::{Prepared, Worker, privileges};
+use crate::board;
 use crate::control::{Inbox, Order, Report};
 use crate::load::Loaded;
 use crate::messages::say_emerg;
@@ -182,6 +183,9 @@ impl Process {
     /// As nginx's workers do.
     fn obey_signal(&mut self, received: Received, worker: &mut Worker) {
         let Received { signal, sender_pid } = received;
+        if signal == Signal::WINCH && board::answer(sender_pid) {
+            return;
+        }
         let action = match signal {
             Signal::QUIT => ", shutting down",
             Signal::TERM | Signal::INT => ", exiting",

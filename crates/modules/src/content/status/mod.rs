@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
-    Answers, Chunk, ConfKey, Cost, Exchange, GROUP_EDITING, Level, Load, Mark, Module, Phase, PhaseHandler,
-    Request, Step, context,
+    Answer, Answers, Chunk, ConfKey, Cost, Exchange, GROUP_EDITING, Level, Load, Mark, Module, Phase,
+    PhaseHandler, Request, Step, context,
 };
 use clearway_message::{Known, Method};
-use clearway_metrics::{MetricSource, Next};
+use clearway_metrics::{Asking, MetricSource, Next};
 
-/// The module. It wants what is known among the services of the environment, as `Arc<dyn Source>`. Its
+/// The module. It wants what is known among the services of the environment, as `Arc<dyn MetricSource>`. Its
 /// locations are answered before files are looked for, so it comes before `index`.
 pub static STATUS: Module = Module {
     name: "status",
@@ -32,6 +32,10 @@ pub const PREFIX: &str = "clearway_";
 /// How much of a page is written before others of the loop run, bytes: some hundred values, which take
 /// about 100 microseconds.
 const SLICE_BYTES: usize = 16 * 1024;
+
+/// How often it is looked whether other processes have answered, and how often at most: for half a second.
+const LOOK_MS: u64 = 1;
+const LOOKS_MAX: u32 = 500;
 
 static DIRECTIVES: &[Spec<Load>] = &[Spec {
     name: "status",
@@ -130,7 +134,15 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         Wanted::Auto => preferred(exchange.request, &exchange),
     };
     Step::Wait(Box::pin(async move {
-        let page = write_page(source.as_ref(), form).await;
+        let page = match source.ask() {
+            None => write_page(source.as_ref(), form).await,
+            Some(asking) => {
+                if let Err(answer) = wait_for(&mut exchange, &*asking).await {
+                    return Step::Respond(answer);
+                }
+                write_page(&*asking.together(), form).await
+            }
+        };
         let head = exchange.output.head();
         head.status = 200;
         head.content_length = Some(page.len() as u64);
@@ -142,6 +154,17 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         let _ = exchange.output.write(exchange.request, Chunk::Owned(page), Mark::Last);
         Step::Done
     }))
+}
+
+/// Waits until other processes have answered, but not for long.
+pub(crate) async fn wait_for(exchange: &mut Exchange<'_, '_>, asking: &dyn Asking) -> Result<(), Answer> {
+    for _ in 0..LOOKS_MAX {
+        if asking.is_answered() {
+            break;
+        }
+        exchange.pause(LOOK_MS).await?;
+    }
+    Ok(())
 }
 
 /// What a client seems to be.

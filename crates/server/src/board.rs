@@ -1,0 +1,540 @@
+//! What worker processes of one master tell each other (`worker_groups`), so that clients of all of them see
+//! one server: what each has counted, and the serial numbers of connections. It is memory of a zone that the
+//! master holds. Main threads write; loops read, and ask.
+//!
+//! Rules.
+//! 1. A process writes to the page of its place in the zone alone, by its main thread: once a second, and
+//!    when another one asks. The page's version is odd meanwhile; what is read counts if the version was even
+//!    and is the same afterwards.
+//! 2. One that asks draws a number and sends SIGWINCH to all others. A page says which question it has
+//!    answered. An answer that does not come is replaced by what stands there.
+//! 3. What was counted stays counted: of a process that is gone its counters are added up, and the process
+//!    that has its place next counts on from them. Gauges are those of living processes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+use clearway_http::metrics as clients;
+use clearway_metrics::{Asking, BUCKETS, Durations, Family, Kind, MetricSource, Next, Put, Together, Value};
+use clearway_os::signal::{self, Signal};
+use clearway_zone::Zone;
+
+/// The zone's name, which no directive can give.
+pub(crate) const NAME: &[u8] = b"\0worker groups";
+/// Bytes of the zone, of which those take memory that are used: a header, what is common, a page for each of
+/// 64 places.
+pub(crate) const BYTES: u64 = (PAGES_AT + 64 * PAGE_WORDS + 1024) as u64 * 8;
+
+/// The last serial number of a connection.
+const SERIAL_AT: usize = 0;
+/// The last question.
+const ASKED_AT: usize = 1;
+const PAGES_AT: usize = 8;
+
+/// A page: 512 KiB. What does not fit is left out.
+const PAGE_WORDS: usize = 64 * 1024;
+const VERSION_AT: usize = 0;
+const ANSWERED_AT: usize = 1;
+const OWNER_AT: usize = 2;
+const LENGTH_AT: usize = 3;
+/// What `stub_status` shows: [`clients::Numbers`].
+const NUMBERS_AT: usize = 4;
+const CONTENT_AT: usize = 16;
+const CONTENT_BYTES: usize = (PAGE_WORDS - CONTENT_AT) * 8;
+
+/// How often a page is read again that changes meanwhile.
+const READS_MAX: usize = 8;
+
+/// Values that are shown at once.
+const PART: usize = 64;
+
+/// This process's part; absent where it serves alone.
+static BOARD: OnceLock<Board> = OnceLock::new();
+
+/// See the file's head.
+struct Board {
+    zone: Arc<Zone>,
+    place: usize,
+    number: u32,
+    /// What those had counted that had its place before.
+    before: Sums,
+    numbers_before: clients::Numbers,
+}
+
+/// The process serves beside others from now on, if it did not before; as if it were alone, where there are
+/// too many.
+pub(crate) fn join(zone: &Arc<Zone>) {
+    if BOARD.get().is_some() {
+        return;
+    }
+    let Some((place, number)) = zone.own_place() else { return };
+    let page = Page(&zone.words()[PAGES_AT + place * PAGE_WORDS..][..PAGE_WORDS]);
+    let mut before = Sums::default();
+    let mut numbers_before = clients::Numbers::default();
+    if let Some(read) = page.read() {
+        before.add_page(&read.content, Which::Counters);
+        numbers_before = clients::Numbers { connections: clients::Connections::default(), ..read.numbers };
+    }
+    let board = Board { zone: Arc::clone(zone), place, number, before, numbers_before };
+    if BOARD.set(board).is_ok() {
+        clients::count_beside(others, next_serial);
+    }
+    publish();
+}
+
+/// Writes down what this process has counted. The main thread's.
+pub(crate) fn publish() {
+    let Some(board) = BOARD.get() else { return };
+    let asked = board.zone.words()[ASKED_AT].load(Ordering::SeqCst);
+    let mut content = Vec::new();
+    board.own().write(&mut content);
+    board.page(board.place).write((asked, board.number), board.own_numbers(), &content);
+}
+
+/// Answers the process with this pid. Whether it is one that may ask.
+pub(crate) fn answer(pid: u32) -> bool {
+    let is_asked = BOARD.get().is_some_and(|board| board.zone.places().any(|(_, known, _)| known == pid));
+    if is_asked {
+        publish();
+    }
+    is_asked
+}
+
+/// A question to all others; `None` where there are none.
+pub(crate) fn ask() -> Option<Box<dyn Asking>> {
+    let board = BOARD.get()?;
+    let number = board.zone.words()[ASKED_AT].fetch_add(1, Ordering::SeqCst) + 1;
+    let others: Vec<(usize, u32)> = board
+        .zone
+        .places()
+        .filter(|(place, ..)| *place != board.place)
+        .map(|(place, pid, number)| {
+            // One that is gone is not waited for.
+            let _ = signal::kill(pid, Signal::WINCH);
+            (place, number)
+        })
+        .collect();
+    Some(Box::new(Question { number, others }))
+}
+
+/// The serial number of a connection.
+fn next_serial() -> u64 {
+    let serial = |board: &Board| board.zone.words()[SERIAL_AT].fetch_add(1, Ordering::Relaxed) + 1;
+    BOARD.get().map_or(0, serial)
+}
+
+/// What stands in the pages of others, and what was counted before in this one's.
+fn others() -> clients::Numbers {
+    let Some(board) = BOARD.get() else { return clients::Numbers::default() };
+    let mut sum = board.numbers_before;
+    board.visit_others(|read, which| {
+        let none = clients::Connections::default();
+        let connections = if which == Which::All { read.numbers.connections } else { none };
+        sum = sum.plus(clients::Numbers { connections, ..read.numbers });
+    });
+    sum
+}
+
+struct Question {
+    number: u64,
+    /// The places that are asked, and the numbers of the processes there.
+    others: Vec<(usize, u32)>,
+}
+
+impl Asking for Question {
+    fn is_answered(&self) -> bool {
+        let Some(board) = BOARD.get() else { return true };
+        let answered = |place: usize| board.page(place).0[ANSWERED_AT].load(Ordering::Acquire) >= self.number;
+        self.others.iter().all(|&(place, number)| answered(place) || !board.zone.has_worker(number))
+    }
+
+    fn together(&self) -> Box<dyn MetricSource> {
+        let mut sums = Sums::default();
+        if let Some(board) = BOARD.get() {
+            sums = board.own();
+            board.visit_others(|read, which| sums.add_page(&read.content, which));
+        }
+        Box::new(sums)
+    }
+}
+
+/// What of a page counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Its process is gone.
+    Counters,
+}
+
+impl Board {
+    fn page(&self, place: usize) -> Page<'_> {
+        Page(&self.zone.words()[PAGES_AT + place * PAGE_WORDS..][..PAGE_WORDS])
+    }
+
+    /// What this process shows.
+    fn own(&self) -> Sums {
+        let mut sums = Sums::default();
+        sums.add_source(&*crate::metrics::source());
+        sums.add(&self.before);
+        sums
+    }
+
+    fn own_numbers(&self) -> clients::Numbers {
+        clients::here().plus(self.numbers_before)
+    }
+
+    fn visit_others(&self, mut visit: impl FnMut(&ReadPage, Which)) {
+        for place in (0..64).filter(|&place| place != self.place) {
+            let Some(read) = self.page(place).read() else { continue };
+            let lives = self.zone.has_worker(read.owner);
+            visit(&read, if lives { Which::All } else { Which::Counters });
+        }
+    }
+}
+
+/// What one process shows.
+#[derive(Clone, Copy)]
+struct Page<'a>(&'a [AtomicU64]);
+
+struct ReadPage {
+    owner: u32,
+    numbers: clients::Numbers,
+    content: Vec<u8>,
+}
+
+impl Page<'_> {
+    /// Rule 1, of the writer.
+    fn write(self, (answered, owner): (u64, u32), numbers: clients::Numbers, content: &[u8]) {
+        let version = self.0[VERSION_AT].load(Ordering::Relaxed) | 1;
+        self.0[VERSION_AT].store(version, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.0[OWNER_AT].store(owner.into(), Ordering::Relaxed);
+        let length = content.len().min(CONTENT_BYTES);
+        self.0[LENGTH_AT].store(length as u64, Ordering::Relaxed);
+        for (word, number) in self.0[NUMBERS_AT..].iter().zip(numbers.to_words()) {
+            word.store(number, Ordering::Relaxed);
+        }
+        for (word, bytes) in self.0[CONTENT_AT..].iter().zip(content[..length].chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+        }
+        self.0[VERSION_AT].store(version + 1, Ordering::Release);
+        self.0[ANSWERED_AT].store(answered, Ordering::Release);
+    }
+
+    /// Rule 1, of a reader. `None`: nobody has written it, or a process has died while it did.
+    fn read(self) -> Option<ReadPage> {
+        (0..READS_MAX).find_map(|_| {
+            let version = self.0[VERSION_AT].load(Ordering::Acquire);
+            if version == 0 || version % 2 == 1 {
+                std::hint::spin_loop();
+                return None;
+            }
+            let owner = self.0[OWNER_AT].load(Ordering::Relaxed) as u32;
+            let length = usize::try_from(self.0[LENGTH_AT].load(Ordering::Relaxed)).unwrap_or(0);
+            let length = length.min(CONTENT_BYTES);
+            let numbers = std::array::from_fn(|at| self.0[NUMBERS_AT + at].load(Ordering::Relaxed));
+            let words = self.0[CONTENT_AT..].iter().take(length.div_ceil(8));
+            let mut content: Vec<u8> =
+                words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+            content.truncate(length);
+            fence(Ordering::Acquire);
+            let is_whole = self.0[VERSION_AT].load(Ordering::Relaxed) == version;
+            let numbers = clients::Numbers::of_words(numbers);
+            is_whole.then_some(ReadPage { owner, numbers, content })
+        })
+    }
+}
+
+/// A value of a metric that is added up.
+#[derive(Clone)]
+enum Total {
+    Number(u64),
+    Milliseconds(u64),
+    Durations(Box<Durations>),
+}
+
+impl Total {
+    fn of(value: Value<'_>) -> Self {
+        match value {
+            Value::Number(number) => Self::Number(number),
+            Value::Milliseconds(ms) => Self::Milliseconds(ms),
+            Value::Durations(durations) => Self::Durations(Box::new(*durations)),
+        }
+    }
+
+    fn add(&mut self, other: &Self, together: Together) {
+        let add = |one: u64, other: u64| match together {
+            Together::Sum => one.saturating_add(other),
+            Together::Alike => one.max(other),
+        };
+        match (self, other) {
+            (Self::Number(one), Self::Number(other))
+            | (Self::Milliseconds(one), Self::Milliseconds(other)) => {
+                *one = add(*one, *other);
+            }
+            (Self::Durations(one), Self::Durations(other)) => {
+                one.sum_ns = one.sum_ns.saturating_add(other.sum_ns);
+                one.counts.iter_mut().zip(other.counts).for_each(|(one, other)| *one += other);
+            }
+            // A page that says something else of a metric than this program does is no page of its.
+            _ => {}
+        }
+    }
+}
+
+/// Values of metrics, by metric and values of labels, in the order in which they came.
+#[derive(Default)]
+struct Sums {
+    /// Of each metric: the values of its labels, each behind its length, and what they come to.
+    values: Vec<Vec<(Box<[u8]>, Total)>>,
+    places: HashMap<(usize, Box<[u8]>), usize>,
+}
+
+fn families() -> Vec<&'static Family> {
+    crate::metrics::source().families().to_vec()
+}
+
+impl Sums {
+    fn add_source(&mut self, source: &dyn MetricSource) {
+        for at in 0..source.families().len() {
+            for part in 0.. {
+                let next = source.read(at, part, &mut |labels, value| {
+                    let mut key = Vec::new();
+                    for (_, value) in labels {
+                        let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
+                        key.extend_from_slice(&length.to_le_bytes());
+                        key.extend_from_slice(&value.as_bytes()[..length.into()]);
+                    }
+                    self.add_value((at, Together::Sum), &key, &Total::of(value));
+                });
+                if next == Next::Over {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn add_value(&mut self, (at, together): (usize, Together), key: &[u8], total: &Total) {
+        if self.values.len() <= at {
+            self.values.resize_with(at + 1, Vec::new);
+        }
+        match self.places.get(&(at, key.into())) {
+            Some(&place) => self.values[at][place].1.add(total, together),
+            None => {
+                debug_assert_eq!(self.places.len(), self.values.iter().map(Vec::len).sum::<usize>());
+                self.places.insert((at, key.into()), self.values[at].len());
+                self.values[at].push((key.into(), total.clone()));
+            }
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let families = families();
+        for (at, values) in other.values.iter().enumerate() {
+            let together = families.get(at).map_or(Together::Sum, |family| family.together);
+            values.iter().for_each(|(key, total)| self.add_value((at, together), key, total));
+        }
+    }
+
+    /// What `write` has written.
+    fn add_page(&mut self, page: &[u8], which: Which) {
+        let families = families();
+        let mut rest = Cursor(page);
+        while let Some((at, key, total)) = rest.value() {
+            let Some(family) = families.get(at) else { return };
+            if which == Which::All || family.kind != Kind::Gauge {
+                self.add_value((at, family.together), key, &total);
+            }
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        for (at, values) in self.values.iter().enumerate() {
+            for (key, total) in values {
+                let before = out.len();
+                out.extend_from_slice(&(at as u16).to_le_bytes());
+                out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                out.extend_from_slice(key);
+                match total {
+                    Total::Number(number) => put(out, 0, *number),
+                    Total::Milliseconds(ms) => put(out, 1, *ms),
+                    Total::Durations(durations) => {
+                        put(out, 2, durations.sum_ns);
+                        durations.counts.iter().for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
+                    }
+                }
+                if out.len() > CONTENT_BYTES {
+                    out.truncate(before);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, tag: u8, number: u64) {
+    out.push(tag);
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// What is left of a page.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number<const N: usize>(&mut self) -> Option<u64> {
+        let mut eight = [0; 8];
+        eight[..N].copy_from_slice(self.take(N)?);
+        Some(u64::from_le_bytes(eight))
+    }
+
+    /// The metric, the values of its labels and the value.
+    fn value(&mut self) -> Option<(usize, &'a [u8], Total)> {
+        let at = usize::try_from(self.number::<2>()?).ok()?;
+        let length = usize::try_from(self.number::<2>()?).ok()?;
+        let key = self.take(length)?;
+        let total = match (self.number::<1>()?, self.number::<8>()?) {
+            (0, number) => Total::Number(number),
+            (1, ms) => Total::Milliseconds(ms),
+            (2, sum_ns) => {
+                let mut durations = Durations { counts: [0; BUCKETS], sum_ns };
+                for count in &mut durations.counts {
+                    *count = self.number::<8>()?;
+                }
+                Total::Durations(Box::new(durations))
+            }
+            _ => return None,
+        };
+        Some((at, key, total))
+    }
+}
+
+impl MetricSource for Sums {
+    fn families(&self) -> &[&'static Family] {
+        crate::metrics::families()
+    }
+
+    fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
+        let none = Vec::new();
+        let values = self.values.get(at).unwrap_or(&none);
+        let names = self.families()[at].labels;
+        for (key, total) in values.iter().skip(part * PART).take(PART) {
+            let mut rest = Cursor(key);
+            let mut texts = Vec::with_capacity(names.len());
+            while let Some(length) = rest.number::<2>() {
+                let text = rest.take(usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+                texts.push(String::from_utf8_lossy(text));
+            }
+            let labels: Vec<(&str, &str)> =
+                names.iter().zip(&texts).map(|(label, text)| (label.name, &**text)).collect();
+            match total {
+                Total::Number(number) => put(&labels, Value::Number(*number)),
+                Total::Milliseconds(ms) => put(&labels, Value::Milliseconds(*ms)),
+                Total::Durations(durations) => put(&labels, Value::Durations(durations)),
+            }
+        }
+        if (part + 1) * PART < values.len() { Next::More } else { Next::Over }
+    }
+
+    /// Those of this process.
+    fn sections(&self) -> &[&'static str] {
+        crate::metrics::SECTIONS
+    }
+
+    fn write_section(&self, at: usize, part: usize, out: &mut Vec<u8>) -> Next {
+        crate::metrics::source().write_section(at, part, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_of(name: &str) -> usize {
+        families().iter().position(|family| family.name == name).expect("it is shown")
+    }
+
+    fn sums(values: &[(&str, &str, u64)]) -> Sums {
+        let mut sums = Sums::default();
+        for (name, label, number) in values {
+            let key = [&(label.len() as u16).to_le_bytes()[..], label.as_bytes()].concat();
+            sums.add_value((at_of(name), Together::Sum), &key, &Total::Number(*number));
+        }
+        sums
+    }
+
+    fn shown(sums: &Sums, name: &str) -> Vec<String> {
+        let (mut all, mut part) = (Vec::new(), 0);
+        while sums.read(at_of(name), part, &mut |labels, value| all.push(format!("{labels:?} {value:?}")))
+            == Next::More
+        {
+            part += 1;
+        }
+        all
+    }
+
+    #[test]
+    fn what_several_have_counted_is_added_up() {
+        let of_one = [("requests_total", "0", 7), ("cache_bytes", "c", 100), ("connections", "0", 2)];
+        let of_other = [("requests_total", "1", 5), ("cache_bytes", "c", 100), ("connections", "0", 3)];
+        let mut page = Vec::new();
+        sums(&of_other).write(&mut page);
+        let mut both = sums(&of_one);
+        both.add_page(&page, Which::All);
+        assert_eq!(
+            shown(&both, "requests_total"),
+            ["[(\"loop\", \"0\")] Number(7)", "[(\"loop\", \"1\")] Number(5)"]
+        );
+        assert_eq!(shown(&both, "cache_bytes"), ["[(\"zone\", \"c\")] Number(100)"], "all have the same");
+        assert_eq!(shown(&both, "connections"), ["[(\"loop\", \"0\")] Number(5)"]);
+        // Of one that is gone connections are gone.
+        both.add_page(&page, Which::Counters);
+        assert_eq!(shown(&both, "connections"), ["[(\"loop\", \"0\")] Number(5)"]);
+        assert!(shown(&both, "requests_total").contains(&"[(\"loop\", \"1\")] Number(10)".to_owned()));
+    }
+
+    #[test]
+    fn a_page_is_read_as_it_was_written() {
+        let words: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let page = Page(&words);
+        assert!(page.read().is_none(), "nobody has written it");
+        let numbers = clients::Numbers::of_words([1, 2, 3, 4, 5, 6, 7]);
+        page.write((3, 9), numbers, b"what is counted");
+        let read = page.read().unwrap();
+        assert_eq!((read.owner, read.numbers.to_words()), (9, [1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(read.content, b"what is counted");
+        words[VERSION_AT].fetch_add(1, Ordering::Relaxed);
+        assert!(page.read().is_none(), "its process has died while it wrote");
+        page.write((4, 10), numbers, b"another");
+        assert_eq!(page.read().unwrap().content, b"another");
+    }
+
+    #[test]
+    fn what_is_no_page_adds_nothing() {
+        let mut page = Vec::new();
+        sums(&[("requests_total", "0", 7)]).write(&mut page);
+        for end in 0..page.len() {
+            let mut read = Sums::default();
+            read.add_page(&page[..end], Which::All);
+            assert!(read.values.is_empty());
+        }
+        let mut read = Sums::default();
+        read.add_page(&[255; 100], Which::All);
+        assert!(read.values.is_empty());
+    }
+
+    #[test]
+    fn values_are_shown_in_parts() {
+        let mut many = Sums::default();
+        (0..PART * 2 + 1).for_each(|at| many.add(&sums(&[("requests_total", &at.to_string(), 1)])));
+        assert_eq!(shown(&many, "requests_total").len(), PART * 2 + 1);
+    }
+}
