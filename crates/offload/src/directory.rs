@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::Blocking;
+use crate::faults::{self, Call};
 
 /// Access rights of directories that are made on the way: the owner alone.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -51,6 +52,7 @@ impl Directory {
     /// # Errors
     /// As openat2(2): EAGAIN where it would have to wait.
     pub fn try_open_file(&self, name: &Path) -> io::Result<File> {
+        faults::ask(Call::Attempt)?;
         self.open_to_read(name, Walk::Cached)
     }
 
@@ -59,6 +61,7 @@ impl Directory {
     /// # Errors
     /// As openat(2).
     pub fn open_file(&self, _: &Blocking, name: &Path) -> io::Result<File> {
+        faults::ask(Call::Open)?;
         self.open_to_read(name, Walk::Full)
     }
 
@@ -67,6 +70,7 @@ impl Directory {
     /// # Errors
     /// As openat(2): ELOOP where the name is a symbolic link.
     pub fn open_to_change(&self, _: &Blocking, name: &Path) -> io::Result<File> {
+        faults::ask(Call::Open)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::openat(&self.0, below(name)?, flags, Mode::empty())?))
     }
@@ -81,6 +85,7 @@ impl Directory {
     /// # Errors
     /// As openat(2) and mkdirat(2): EEXIST where there is something of that name.
     pub fn create_file(&self, blocking: &Blocking, name: &Path, mode: u32) -> io::Result<File> {
+        faults::ask(Call::Create)?;
         let name = below(name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(mode));
@@ -100,6 +105,7 @@ impl Directory {
     /// # Errors
     /// As renameat(2) and mkdirat(2).
     pub fn rename(&self, blocking: &Blocking, from: &Path, to: &Path) -> io::Result<()> {
+        faults::ask(Call::Rename)?;
         let (from, to) = (below(from)?, below(to)?);
         let rename = || rustix::fs::renameat(&self.0, from, &self.0, to);
         match rename() {
@@ -117,6 +123,7 @@ impl Directory {
     /// # Errors
     /// As renameat(2) and mkdirat(2): EXDEV where the file lies on another file system.
     pub fn move_in(&self, blocking: &Blocking, from: &Path, to: &Path) -> io::Result<()> {
+        faults::ask(Call::Rename)?;
         let to = below(to)?;
         let rename = || rustix::fs::renameat(rustix::fs::CWD, from, &self.0, to);
         match rename() {
@@ -161,6 +168,7 @@ impl Directory {
     /// # Errors
     /// As unlinkat(2).
     pub fn remove_file(&self, _: &Blocking, name: &Path) -> io::Result<()> {
+        faults::ask(Call::Remove)?;
         Ok(rustix::fs::unlinkat(&self.0, below(name)?, AtFlags::empty())?)
     }
 

@@ -10,6 +10,7 @@ use clearway_os::page_cache::{self, Wait};
 use rustix::fs::FileType;
 
 use crate::Blocking;
+use crate::faults::{self, Call};
 
 /// What a path turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ impl Kind {
 /// # Errors
 /// As pread(2), except EINTR.
 pub fn read(_: &Blocking, file: &File, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+    faults::ask(Call::Read)?;
     let mut data = Vec::with_capacity(count);
     while data.len() < count {
         let at = offset.saturating_add(data.len() as u64);
@@ -58,6 +60,7 @@ pub fn read(_: &Blocking, file: &File, offset: u64, count: usize) -> io::Result<
 /// where there are none, or the file system cannot tell: that is for a pool thread.
 #[must_use]
 pub fn read_cached(file: &File, offset: u64, count: usize) -> Option<Vec<u8>> {
+    faults::ask(Call::Attempt).ok()?;
     let mut data = Vec::new();
     let read = page_cache::read_into(file.as_fd(), &mut data, offset, count, Wait::Never);
     read.is_ok_and(|size| size > 0).then_some(data)
@@ -70,6 +73,7 @@ pub fn read_cached(file: &File, offset: u64, count: usize) -> Option<Vec<u8>> {
 pub fn write(_: &Blocking, file: &File, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
     /// Pieces of one call; the system takes 1,024.
     const PIECES_MAX: usize = 64;
+    faults::ask(Call::Write)?;
     let mut at = offset;
     for group in pieces.chunks(PIECES_MAX) {
         let mut slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(piece)).collect();

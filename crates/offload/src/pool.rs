@@ -303,6 +303,17 @@ impl Pool {
         }
     }
 
+    /// Runs the job that has waited longest on the calling thread, which stands for a thread of this pool: of
+    /// one that was not launched. Whether there was one.
+    #[cfg(feature = "testing")]
+    pub fn run_by_hand(&self) -> bool {
+        let job = self.0.places.take_released().or_else(|| self.0.queue.pop());
+        if let Some(job) = &job {
+            self.0.visit(job, &Blocking::on_this_thread(), &|| ());
+        }
+        job.is_some()
+    }
+
     /// Takes no more jobs; the threads run what is there and end. Does not wait for them.
     pub fn shutdown(&self) {
         self.0.close();

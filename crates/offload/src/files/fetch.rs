@@ -19,6 +19,7 @@ use super::recent::{BLOCK_BYTES, Evidence, Trust};
 use super::tally::FileOutcome;
 use super::{Opened, POLICY, now_ms};
 use crate::Blocking;
+use crate::faults::{self, Call};
 
 /// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
 /// spindles, 1 MiB has 2.8 times the throughput of 128 KiB), and it has to stay in memory until it is sent.
@@ -260,6 +261,7 @@ impl Opened {
         count: usize,
         mut read: impl FnMut(u64, Wait) -> io::Result<usize>,
     ) -> io::Result<u64> {
+        faults::ask(Call::Read)?;
         let _reading = self.mount.reading();
         let since_ns = clock::monotonic_ns();
         let mut size = match self.class() {

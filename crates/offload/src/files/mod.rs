@@ -30,6 +30,7 @@ use clearway_os::stat::{self, Stat};
 use rustix::io::Errno;
 
 use crate::Blocking;
+use crate::faults::{self, Call};
 use fetch::Holding;
 use mounts::{BUSY_READS, Class, InFlight, Mount, Mounts};
 use recent::{Hasher, Names, Ranges};
@@ -181,6 +182,9 @@ impl Files {
 
     #[inline]
     fn attempt(self, at: Option<&Opened>, path: &Path, how: How) -> Attempt<io::Result<Opened>> {
+        if self.mode == Mode::Offload && faults::ask(Call::Attempt).is_err() {
+            return Attempt::Cold;
+        }
         let operation = if how.access == Access::Path { Operation::Stat } else { Operation::Open };
         let walk = match self.mode {
             Mode::Inline => Walk::Full,
@@ -217,6 +221,7 @@ impl Files {
     }
 
     fn wait_for(self, blocking: &Blocking, at: Option<&Opened>, path: &Path, how: How) -> io::Result<Opened> {
+        faults::ask(Call::Open)?;
         let fd = {
             let _opening = InFlight::new(&self.policy.opens);
             open::open(at.map(AsFd::as_fd), path, how, Walk::Full)?

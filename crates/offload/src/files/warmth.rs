@@ -13,6 +13,8 @@ use clearway_os::clock;
 use clearway_os::page_cache::{self, Wait};
 use rustix::io::Errno;
 
+use crate::faults::{self, Call};
+
 use super::fetch::Warmed;
 use super::mounts::Class;
 use super::recent::{Evidence, Trust};
@@ -76,6 +78,9 @@ impl Opened {
     /// As preadv2(2).
     #[inline]
     pub fn read_now(&self, buf: &mut Vec<u8>, offset: u64, count: usize) -> Attempt<io::Result<usize>> {
+        if faults::ask(Call::Attempt).is_err() {
+            return Attempt::Cold;
+        }
         let (old, range) = (buf.len(), self.within(offset, count as u64));
         let result = match self.how_to_read(&range) {
             None => Err(FileOutcome::Offloaded),
