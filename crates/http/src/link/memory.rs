@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use clearway_runtime::LoopRef;
 
-/// What is on its way in one direction before the writer has to wait, bytes.
+/// What is on its way in one direction before the writer has to wait, bytes, unless the reader says less.
 const CAPACITY_BYTES: usize = 64 * 1024;
 
 /// One end.
@@ -33,20 +33,29 @@ pub fn memory_pair(home: LoopRef) -> (MemoryEnd, MemoryEnd) {
 #[derive(Default)]
 struct Pipe(Mutex<PipeState>);
 
-#[derive(Default)]
 struct PipeState {
     bytes: VecDeque<u8>,
+    /// So many bytes there may be.
+    capacity: usize,
     end: End,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
+impl Default for PipeState {
+    fn default() -> Self {
+        let (bytes, capacity, end) = (VecDeque::new(), CAPACITY_BYTES, End::Open);
+        Self { bytes, capacity, end, reader: None, writer: None }
+    }
+}
+
 /// Whether something may follow what is in a pipe.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    #[default]
     Open,
     Closed,
+    /// By a reset: what was on its way is lost.
+    Reset,
 }
 
 impl Pipe {
@@ -54,9 +63,15 @@ impl Pipe {
         self.0.lock().expect("nothing panics in here")
     }
 
-    fn close(&self) {
+    /// The first end stays.
+    fn close(&self, how: End) {
         let mut state = self.state();
-        state.end = End::Closed;
+        if state.end == End::Open {
+            state.end = how;
+        }
+        if how == End::Reset {
+            (state.end, state.bytes) = (End::Reset, VecDeque::new());
+        }
         state.wake();
     }
 }
@@ -71,8 +86,8 @@ impl PipeState {
 
 impl Drop for MemoryEnd {
     fn drop(&mut self) {
-        self.input.close();
-        self.output.close();
+        self.input.close(End::Closed);
+        self.output.close(End::Closed);
     }
 }
 
@@ -91,8 +106,10 @@ impl MemoryEnd {
         let mut state = self.input.state();
         let room = buf.capacity() - buf.len();
         let count = state.bytes.len().min(room);
-        if count == 0 && state.end == End::Open {
-            return Err(io::ErrorKind::WouldBlock.into());
+        match state.end {
+            End::Open if count == 0 => return Err(io::ErrorKind::WouldBlock.into()),
+            End::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+            _ => {}
         }
         buf.extend(state.bytes.drain(..count));
         state.wake();
@@ -109,7 +126,7 @@ impl MemoryEnd {
 
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.input.state();
-        if !state.bytes.is_empty() || state.end == End::Closed {
+        if !state.bytes.is_empty() || state.end != End::Open {
             return Poll::Ready(());
         }
         state.reader = Some(cx.waker().clone());
@@ -121,20 +138,23 @@ impl MemoryEnd {
     }
 
     pub fn has_ended(&self) -> bool {
-        self.input.state().end == End::Closed
+        self.input.state().end != End::Open
     }
 
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.input.state();
-        if state.end == End::Closed {
-            return Poll::Ready(Ok(()));
+        match state.end {
+            End::Open => {}
+            End::Closed => return Poll::Ready(Ok(())),
+            End::Reset => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }
         state.reader = Some(cx.waker().clone());
         Poll::Pending
     }
 
     pub fn is_writable(&self) -> bool {
-        self.output.state().bytes.len() < CAPACITY_BYTES
+        let state = self.output.state();
+        state.bytes.len() < state.capacity || state.end != End::Open
     }
 
     pub fn poll_write_vectored(
@@ -143,20 +163,22 @@ impl MemoryEnd {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut state = self.output.state();
-        if state.end == End::Closed {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        match state.end {
+            End::Open => {}
+            End::Closed => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            End::Reset => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }
         let mut written = 0;
         for piece in pieces {
-            let count = piece.len().min(CAPACITY_BYTES - state.bytes.len());
+            let count = piece.len().min(state.capacity.saturating_sub(state.bytes.len()));
             state.bytes.extend(&piece[..count]);
             written += count;
         }
-        debug_assert!(state.bytes.len() <= CAPACITY_BYTES, "no more is on its way than there is room for");
         if written == 0 {
             state.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
+        debug_assert!(state.bytes.len() <= state.capacity, "no more is on its way than there is room for");
         if let Some(reader) = state.reader.take() {
             reader.wake();
         }
@@ -164,6 +186,22 @@ impl MemoryEnd {
     }
 
     pub fn shutdown_write(&self) {
-        self.output.close();
+        self.output.close(End::Closed);
+    }
+}
+
+/// What a test does at its end.
+impl MemoryEnd {
+    /// Lets so many bytes be on their way to this end, for a writer that is to wait, or to write in pieces.
+    pub fn set_capacity(&self, bytes: usize) {
+        let mut state = self.input.state();
+        state.capacity = bytes;
+        state.wake();
+    }
+
+    /// Ends both directions at once; what is on its way is lost.
+    pub fn reset(&self) {
+        self.input.close(End::Reset);
+        self.output.close(End::Reset);
     }
 }
