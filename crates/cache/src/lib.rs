@@ -6,6 +6,10 @@
 //! [`Freshness`] is what a response says of how long it may be used. [`Leader`] and [`Follower`] share a
 //! response that is on its way in. What touches files, on the threads of a disk's pool, is in [`disks`];
 //! nothing else here opens a file or reads a clock.
+//!
+//! A body of more than 256 MiB that is in doubt is compared while requests do without it. Copies in memory of
+//! removed files are let go of every ten seconds; of a large object the copy is the head. An object that is
+//! larger than half of the cache pushes nothing out.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]

@@ -2,7 +2,15 @@
 //!
 //! `code` is what the configuration says, `vm` the interpreters of a loop, `api` the functions that Lua finds
 //! in `ngx`, `current` what such a function is called for; `phases` has the directives, the handlers and
-//! filters that run code, and what they wait for.
+//! filters that run code, and what they wait for. `socket` has connections, with TLS by the upstream crate's
+//! transport, `timer_task` runs without a request, `pooled` and `pooled_call` run functions in threads of
+//! pools, whose arguments and results are copied as bytes (`copy`); `program` starts programs by
+//! posix_spawn(3).
+//!
+//! Files with code are read by pools, once in a generation (`vm/texts`). A capture is a subrequest in the VM
+//! of its parent. Bodies that code makes are put aside in files as a client's are. `ngx.ctx` of a handshake
+//! stays with its connection, and a request's falls back on it. The code that a run ends with (`ngx.exit`) is
+//! kept until a redirect. With `lua_code_cache off` a VM is made for each request, and closed in a pool.
 #![forbid(unsafe_code)]
 #![cfg_attr(loom, allow(dead_code, reason = "models use a part of what VMs use"))]
 

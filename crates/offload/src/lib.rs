@@ -2,7 +2,10 @@
 //! services that block all the time (the log writer). Loops submit and are woken through a `Waker`;
 //! nothing here depends on the runtime, and no call that a loop makes waits for another thread.
 //!
-//! What may block asks for a [`Blocking`], which only threads of this crate have.
+//! What may block asks for a [`Blocking`], which only threads of this crate have. Closing a large file that
+//! was removed frees its blocks, so that is a pool's too. `max_queue` counts jobs beyond one for each thread,
+//! as nginx does: with 0, free threads only. A directory can be held open (`directory`): files below it are
+//! found by a shorter walk, and in the same place whatever is mounted where its path leads.
 #![forbid(unsafe_code)]
 
 mod bell;

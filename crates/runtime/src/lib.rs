@@ -3,6 +3,10 @@
 //! A *loop* is a scheduling context (epoll, ready queue, timers), a *carrier* is a thread that runs
 //! one. A task that holds its loop too long loses it: the watchdog gives the loop to a spare carrier,
 //! and all other tasks go on. The protocol is at the head of `handover/word.rs`.
+//!
+//! A carrier that is unwound ends the process: its loop could never go on. Spares that nothing needed for
+//! some seconds end, but for the few that are kept ahead. The process refuses huge pages: the first touch of
+//! one zeroes two megabytes on the loop.
 
 #![cfg_attr(loom, allow(dead_code, reason = "models use a part of what the runtime uses"))]
 

@@ -1,4 +1,7 @@
 //! The module list, supervisor and worker: a configuration becomes a running server here.
+//!
+//! A connection that was accepted or answered within the last second before a server stops stays for the rest
+//! of it, so that requests on their way are answered.
 #![forbid(unsafe_code)]
 
 mod board;

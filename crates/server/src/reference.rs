@@ -208,16 +208,6 @@ mod tests {
     }
 
     #[test]
-    fn the_map_lists_what_has_no_effect() {
-        let map = include_str!("../../../ARCHITECTURE.md");
-        let section = map.split("\n## Accepted without effect\n").nth(1).expect("the section is there");
-        let section = section.split("\n## ").next().unwrap_or_default();
-        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| `")).collect();
-        let wanted = NO_EFFECT.iter().map(|entry| format!("| `{}` | {} |", entry.directive, entry.reason));
-        assert_eq!(rows, wanted.collect::<Vec<_>>());
-    }
-
-    #[test]
     fn the_reference_marks_what_has_no_effect() {
         let text = crate::manual::modules();
         assert_eq!(text.matches("\n**Accepted without effect**: ").count(), NO_EFFECT.len());

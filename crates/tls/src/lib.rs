@@ -4,6 +4,9 @@
 //! [`hello`] reads the ClientHello before a library sees anything of a connection; [`ciphers`], [`level`] and
 //! [`command`] are what configurations say in OpenSSL's terms, whatever library is used. [`engine`] is what
 //! is asked of a library, and with the feature `aws-lc` [`AwsLc`] is one. [`cache`] keeps sessions in a zone.
+//!
+//! Where tickets are off and sessions are kept, those of TLS 1.3 are tickets that hold a key of what is kept,
+//! and nothing else. A compressed certificate is made once for each message that a context sends, and kept.
 
 mod bytes;
 #[cfg(feature = "aws-lc")]

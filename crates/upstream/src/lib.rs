@@ -2,7 +2,9 @@
 //! connections to them. It knows no HTTP; of sockets it knows whether an idle one is still quiet.
 //!
 //! A [`Group`] is shared by all loops. Each attempt of a request holds a [`Lease`] of a [`Peer`], so that
-//! what a peer has to do is known whatever becomes of the attempt.
+//! what a peer has to do is known whatever becomes of the attempt. A server that is altered is another `Peer`
+//! with the same state, so nothing that is known of it begins anew. Servers with `max_conns` are looked at
+//! each time. An idle connection is taken by a tag first, then by address, local address and scope.
 #![forbid(unsafe_code)]
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "models use a part"))]
 

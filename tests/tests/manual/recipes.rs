@@ -101,7 +101,6 @@ fn the_walk_through_adds_a_directive_a_variable_and_a_counter() {
         "clippy.toml",
         "rust-toolchain.toml",
         "rustfmt.toml",
-        "ARCHITECTURE.md",
     ];
     let scratch = Scratch::new("walk-through", &everything);
     apply(&scratch.0);

@@ -9,6 +9,10 @@ const MAX_FILE_LINES: usize = 800;
 const MAX_COLUMNS: usize = 110;
 const MAX_HEADER_LINES: usize = 15;
 
+/// The map of the project: 25 screens of 40 lines, more of which nobody reads.
+const MAP: &str = "ARCHITECTURE.md";
+const MAX_MAP_LINES: usize = 1_000;
+
 /// Marks of unfinished work, spelled so that this file does not hold them.
 const LEFTOVERS: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
@@ -29,6 +33,10 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         return out;
     }
     machine_paths(path, text, &mut out);
+    if path == MAP && text.lines().count() > MAX_MAP_LINES {
+        let text = format!("more than {MAX_MAP_LINES} lines: detail belongs at the heads of files");
+        out.push(Finding::new(path, MAX_MAP_LINES + 1, &text));
+    }
     if path.ends_with(".rs") {
         let tokens = tokens(text);
         sizes(path, text, &tokens, &mut out);
@@ -147,6 +155,12 @@ mod tests {
     fn a_long_file_fails() {
         let found = found(&with_header(&"\n".repeat(MAX_FILE_LINES)));
         assert_eq!(found, ["crates/a/src/lib.rs:801: 801 lines; a file has at most 800"]);
+    }
+
+    #[test]
+    fn a_long_map_fails() {
+        assert_eq!(check(MAP, &"a\n".repeat(MAX_MAP_LINES)), []);
+        assert_eq!(check(MAP, &"a\n".repeat(MAX_MAP_LINES + 1)).len(), 1);
     }
 
     #[test]

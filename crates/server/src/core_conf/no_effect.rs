@@ -1,6 +1,5 @@
 //! Directives of nginx for which nothing is left to do here: they are checked for form, and that is all.
-//! The list is the one place that says so; the reference marks them from it, and the section of
-//! ARCHITECTURE.md is compared with it.
+//! The list is the one place that says so, and the manual's pages are made from it.
 
 use std::time::Duration;
 
