@@ -398,6 +398,7 @@ impl<'a> Current<'a> {
 
     /// Does something with what Lua keeps of the request, or of the timer; `None` where there is neither.
     pub(crate) fn kept<R>(&mut self, work: impl FnOnce(&mut Kept) -> R) -> Option<R> {
+        debug_assert!(self.alone.is_none() || self.own.is_none(), "there is one that keeps");
         if let Some(alone) = self.alone {
             return Some(work(&mut alone.kept.enter()));
         }
@@ -439,6 +440,7 @@ impl<'a> Current<'a> {
 
     /// Writes a line to the error log: of the request, with what is known of it, or of the server.
     pub fn log(&mut self, level: Level, message: fmt::Arguments<'_>) {
+        debug_assert!(self.sink.is_none() || self.stage.is_none(), "a line is written once");
         match (self.sink, self.phase) {
             (Some(sink), LuaPhase::InitWorker) => {
                 sink.log(level, format_args!("{message}, context: {}", self.phase.context_name()));

@@ -78,7 +78,9 @@ impl Worker {
         interpreter.state.place = call.caller;
         interpreter.state.delivered = None;
         let coroutine = interpreter.vm.start(&self.entry);
-        copy::read(&mut interpreter.vm.stack(&coroutine), &call.arguments);
+        let mut stack = interpreter.vm.stack(&coroutine);
+        copy::read(&mut stack, &call.arguments);
+        debug_assert!(stack.len() >= 2, "a module and its function are named");
         coroutine
     }
 

@@ -93,11 +93,13 @@ impl Pipe {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+        debug_assert!(self.end.is_none() && self.waker.is_none(), "nothing waits for a pipe that is closed");
     }
 
     /// What is wanted, if it is there; `seen` bytes were looked at before.
     fn take(&mut self, wanted: Wanted, seen: &mut usize) -> Option<Taken> {
         let is_over = self.has_ended;
+        debug_assert!(*seen <= self.held.len(), "what was looked at is there until it is taken");
         let rest = |held: &mut Vec<u8>| Some(Err((Lack::Closed, std::mem::take(held))));
         match wanted {
             Wanted::All => is_over.then(|| Ok(std::mem::take(&mut self.held))),
@@ -199,7 +201,9 @@ impl Programs {
         if programs.len() >= PROGRAMS_MAX {
             return None;
         }
-        programs.insert(program.number, Arc::downgrade(&program));
+        let before = programs.insert(program.number, Arc::downgrade(&program));
+        debug_assert!(before.is_none(), "a number stands for one program");
+        debug_assert!(programs.len() <= PROGRAMS_MAX, "no more run than may");
         drop(programs);
         self.0.push(owned);
         Some(program)
@@ -216,6 +220,7 @@ impl Drop for Program {
 async fn take_end(program: Arc<Program>) {
     let exit = poll_fn(|cx| program.end.poll_end(cx)).await.ok();
     let mut state = enter(&program.state);
+    debug_assert!(!matches!(*state, ProgramState::Ended(_)), "a program ends once");
     if let ProgramState::Running(bell) = &mut *state {
         let bell = bell.take();
         *state = ProgramState::Ended(exit);
@@ -233,6 +238,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         if let Some(pipe) = self.0.pipe(self.1) {
             let mut pipe = enter(pipe);
+            debug_assert!(pipe.is_busy, "rule 1");
             pipe.is_busy = false;
             pipe.waker = None;
         }
@@ -304,6 +310,7 @@ impl Program {
             let _ = self.send_signal(9);
         }
         self.close_all();
+        debug_assert!(self.is_over(), "rule 2");
     }
 
     fn close_all(&self) {
@@ -330,6 +337,7 @@ impl Program {
                 *state = ProgramState::Over;
                 drop(state);
                 self.close_all();
+                debug_assert!(self.is_over(), "rule 2");
                 Asked::Ended(exit)
             }
         }
@@ -361,6 +369,7 @@ impl Program {
             if pipe.held.len() > HELD_BYTES_MAX {
                 return Poll::Ready(Err((Lack::TooMuch, std::mem::take(&mut pipe.held))));
             }
+            debug_assert!(!pipe.has_ended, "nothing comes behind the end");
             match ready!(read(&end, &mut chunk)) {
                 Ok(0) => pipe.has_ended = true,
                 Ok(count) => pipe.held.extend_from_slice(&chunk[..count]),
@@ -383,6 +392,7 @@ impl Program {
                 Err(error) => return Err(lack_of(error)),
             }
         }
+        assert!(written <= data.len(), "a pipe takes no more than it is given");
         Ok(written)
     }
 
@@ -399,6 +409,7 @@ impl Program {
                 Err(error) => return Poll::Ready(Err(lack_of(error))),
             }
         }
+        assert!(*written == data.len(), "a pipe takes no more than it is given");
         Poll::Ready(Ok(()))
     }
 }
@@ -462,6 +473,7 @@ pub(crate) fn write(
         })
         .await;
         drop(busy);
+        debug_assert!(done.is_err() || written == data.len(), "a write is over when all of it was written");
         done.map(|()| data.len())
     }
 }
@@ -469,7 +481,9 @@ pub(crate) fn write(
 impl Program {
     fn begin(self: &Arc<Self>, which: Which) -> Busy {
         if let Some(pipe) = self.pipe(which) {
-            enter(pipe).is_busy = true;
+            let mut pipe = enter(pipe);
+            debug_assert!(!pipe.is_busy, "rule 1: the next one is refused");
+            pipe.is_busy = true;
         }
         Busy(Arc::clone(self), which)
     }

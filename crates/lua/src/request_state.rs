@@ -173,6 +173,7 @@ impl RequestState {
                 "a request stays in its VM while that can be used"
             );
         }
+        debug_assert!(chosen.is_some(), "a VM is chosen from here on");
     }
 
     /// Whether no VM is chosen yet.

@@ -90,6 +90,7 @@ impl Future for Waiter {
             shared.waker.store(Some(Arc::new(cx.waker().clone())));
         }
         fence(Ordering::SeqCst);
+        debug_assert_ne!(shared.state.load(Ordering::SeqCst), OVER, "rule 1: one that is over waits no more");
         if shared.state.load(Ordering::SeqCst) == WOKEN {
             return Poll::Ready(true);
         }

@@ -169,6 +169,7 @@ enum Which {
 
 impl Board {
     fn page(&self, place: usize) -> Page<'_> {
+        debug_assert!(place < 64, "a zone has 64 places");
         Page(&self.zone.words()[PAGES_AT + place * PAGE_WORDS..][..PAGE_WORDS])
     }
 
@@ -220,6 +221,7 @@ impl Page<'_> {
             eight[..bytes.len()].copy_from_slice(bytes);
             word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
         }
+        debug_assert_eq!(version % 2, 1, "rule 1: it is odd while it is written");
         self.0[VERSION_AT].store(version + 1, Ordering::Release);
         self.0[ANSWERED_AT].store(answered, Ordering::Release);
     }
@@ -240,6 +242,7 @@ impl Page<'_> {
             let mut content: Vec<u8> =
                 words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
             content.truncate(length);
+            debug_assert!(content.len() <= CONTENT_BYTES, "a page is bounded");
             fence(Ordering::Acquire);
             let is_whole = self.0[VERSION_AT].load(Ordering::Relaxed) == version;
             let numbers = clients::Numbers::of_words(numbers);

@@ -441,8 +441,12 @@ impl Inbox {
     /// # Errors
     /// As recvmsg(2).
     pub(crate) fn fill(&mut self, from: BorrowedFd<'_>) -> io::Result<bool> {
+        let before = self.bytes.len();
         match channel::receive(from, &mut self.bytes, &mut self.fds) {
-            Ok(received) => Ok(received > 0),
+            Ok(received) => {
+                debug_assert_eq!(self.bytes.len(), before + received, "what has come is behind the rest");
+                Ok(received > 0)
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
             Err(error) => Err(error),
         }

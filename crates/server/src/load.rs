@@ -153,6 +153,7 @@ fn load_with(
         let rights = WantedRights::default();
         let services = environment.services.with(Arc::clone(&lasting)).with(Arc::clone(&caches));
         environment.services = services.with(rights.clone());
+        assert!(warnings_before <= text.len(), "what was strange before a block stays");
         let behind = text.split_off(warnings_before);
         let loaded = match means.reader {
             Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
@@ -164,6 +165,8 @@ fn load_with(
         core.rights = rights;
         text.extend(behind);
     }
+    debug_assert!(core.http.is_none(), "the block was executed");
+    debug_assert!(snapshot.is_none() || checked.is_none(), "a configuration is run or checked");
     core.finish(whole.insert(Vec::new()))?;
     let planned = checked.as_ref().map(|http: &Checked| http.requests.len());
     let sockets = planned.or(snapshot.as_ref().map(|http: &Arc<Snapshot>| http.sockets().len()));
@@ -195,6 +198,7 @@ fn mistake_in_http(
 ) -> Option<Error> {
     let HttpBlock { directive, warnings_before } = core.http.take()?;
     let sink: Arc<dyn Sink> = open_main_log(core, options, means.writer).ok()?;
+    assert!(warnings_before <= warnings.len(), "what was strange before a block stays");
     let behind = warnings.split_off(warnings_before);
     let pools = Pools::idle(core, &sink);
     let caches = Caches::new(&sink, Role::Alone);
@@ -270,6 +274,10 @@ pub(crate) fn error_logs(core: &CoreConf, options: &Options) -> Vec<ErrorLogSpec
         DefaultErrorLog::File(path) => ErrorLogTarget::File(path.clone()),
     };
     specs.push(ErrorLogSpec { target, level: Level::Error });
+    debug_assert!(
+        specs.iter().any(|spec| !matches!(spec.target, ErrorLogTarget::Syslog(_))),
+        "there is a log on this machine"
+    );
     specs
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn escape(text: &[u8]) -> Vec<u8> {
             out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
         }
     }
+    debug_assert!(out.len() >= text.len(), "encoding makes nothing shorter");
     out
 }
 
@@ -61,6 +62,7 @@ fn escape_bytes(text: &[u8], is_unsafe: impl Fn(u8) -> bool) -> Vec<u8> {
             out.push(byte);
         }
     }
+    debug_assert!(!out.iter().any(|&byte| is_unsafe(byte)), "nothing is left that could end a line");
     out
 }
 
@@ -78,6 +80,7 @@ pub(crate) fn quoted(text: &[u8]) -> String {
             _ => out.push_str(&format!("\\x{byte:02X}")),
         }
     }
+    debug_assert!(out.is_ascii() && out.len() >= text.len(), "each byte is shown");
     out
 }
 
@@ -91,14 +94,17 @@ pub(crate) enum Complete {
 /// Puts arguments into the table on top: those of one name as a list, those without a value as `true`; `max`
 /// of them at most, 0 without limit.
 pub(crate) fn decode(stack: &mut Stack<'_>, text: &[u8], max: usize) -> Complete {
-    each(text, max, |name, value| {
+    let height = stack.len();
+    let complete = each(text, max, |name, value| {
         stack.push(name);
         match value {
             Some(value) => stack.push(value),
             None => stack.push(true),
         }
         add(stack);
-    })
+    });
+    debug_assert_eq!(stack.len(), height, "the table is on top again");
+    complete
 }
 
 /// Calls `work` with the name and the value of each argument; `max` at most, 0 without limit.

@@ -247,7 +247,8 @@ fn read_pairs(call: &mut Call<'_>, options: i32, name: &str) -> Result<Pairs, Ra
 
 /// Has them answered, and waits for all.
 fn begin(call: &mut Call<'_>, all: Vec<Wanted>) -> Result<Returns, Raise> {
-    debug_assert!((1..=CAPTURES_MAX).contains(&all.len()), "a call has as many as it may");
+    let count = all.len();
+    debug_assert!((1..=CAPTURES_MAX).contains(&count), "a call has as many as it may");
     let begun = scene(call, |scene| {
         let Scene::Handler(exchange) = scene else { return None };
         let most_bytes = *exchange.request.conf(&NET_CONF).capture_max_bytes;
@@ -264,6 +265,7 @@ fn begin(call: &mut Call<'_>, all: Vec<Wanted>) -> Result<Returns, Raise> {
             let subrequest = subrequest(wanted, most_bytes, slot.clone(), Arc::clone(&lines));
             begun.push((exchange.capture(subrequest).ok()?, lines));
         }
+        debug_assert_eq!(begun.len(), count, "each has begun");
         Some(begun)
     })?;
     let Some(begun) = begun else { return Err(call.raise("failed to adjust the subrequest: -1")) };
@@ -308,6 +310,7 @@ fn subrequest(wanted: Wanted, most_bytes: u64, slot: Option<Arc<Slot>>, lines: L
 
 fn prepare(request: &mut Request<'_>, changes: Changes, slot: Option<&Arc<Slot>>) {
     RequestState::begin(request);
+    debug_assert!(RequestState::of(request).is_some(), "what Lua keeps of the subrequest has its place");
     if let (Some(state), Some(slot)) = (RequestState::of(request), slot) {
         state.choose(slot);
         state.kept.enter().ctx = changes.ctx;

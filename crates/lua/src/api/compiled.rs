@@ -102,6 +102,7 @@ fn number_of_variable(call: &mut Call<'_>) -> Result<Returns, Raise> {
         }
         let named = current.scene(|scene| scene.view().named(&name)).flatten()?;
         current.vm.variables.push(named);
+        debug_assert!(current.vm.variables.len() <= VARIABLES_MAX, "numbers are bounded");
         Some(number)
     });
     let Some(number) = number.flatten() else { return Ok(Returns::Values(0)) };
@@ -126,6 +127,7 @@ fn find(call: &FastCall<'_>, reply: &mut Reply) -> i32 {
                         matcher.group(group).map_or((-1, -1), |it| (it.start as i32, it.end as i32));
                     places.extend([from, to]);
                 }
+                debug_assert!(places.len() % 2 == 0 && places.len() >= 2, "the whole match, and its groups");
                 1
             }
             Some(Err(_)) | None => ORDINARY,

@@ -177,11 +177,15 @@ fn unescape_uri(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// # Errors
 /// For keys and values that cannot stand there.
 pub fn append_args(call: &mut Call<'_>, table: i32, out: &mut Vec<u8>) -> Result<(), Raise> {
+    let height = call.stack.len();
     call.stack.push(());
     loop {
         match call.stack.next(table) {
             Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(false) => {
+                debug_assert_eq!(call.stack.len(), height, "the stack is as it was");
+                return Ok(());
+            }
             Err(fault) => return Err(raise_text(call, fault.text())),
         }
         let Value::Text(key) = call.stack.get(-2) else {
@@ -228,6 +232,7 @@ fn append_arg(call: &mut Call<'_>, key: &[u8], out: &mut Vec<u8>) -> Result<(), 
             return Err(call.raise(&*text));
         }
     }
+    debug_assert!(out.len() >= start, "a query only grows");
     Ok(())
 }
 
@@ -262,6 +267,7 @@ fn decode_args(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// None that the table itself does not raise.
 pub fn push_args(call: &mut Call<'_>, text: &[u8], max: usize) -> Result<Returns, Raise> {
     call.stack.push_table(0, 4);
+    let height = call.stack.len();
     let mut pieces = text.split(|&byte| byte == b'&').enumerate().peekable();
     while let Some((number, piece)) = pieces.next() {
         let mut parts = piece.splitn(2, |&byte| byte == b'=');
@@ -270,6 +276,7 @@ pub fn push_args(call: &mut Call<'_>, text: &[u8], max: usize) -> Result<Returns
         if !key.is_empty() {
             add_arg(call, &key, value)?;
         }
+        debug_assert_eq!(call.stack.len(), height, "the table is on top again");
         if pieces.peek().is_some() && number + 1 == max {
             call.stack.push("truncated");
             return Ok(Returns::Values(2));
@@ -358,6 +365,10 @@ pub(super) fn in_base64(text: &[u8], form: Base64) -> Vec<u8> {
     if matches!(form, Base64::Unpadded | Base64::Url) {
         text.retain(|&byte| byte != b'=');
     }
+    debug_assert!(
+        matches!(form, Base64::Unpadded | Base64::Url) || text.len().is_multiple_of(4),
+        "padding fills up the last four"
+    );
     if form == Base64::Url {
         for byte in &mut text {
             *byte = match *byte {
@@ -372,14 +383,19 @@ pub(super) fn in_base64(text: &[u8], form: Base64) -> Vec<u8> {
 
 /// What base64 says, if it is some.
 pub(super) fn of_base64(text: &[u8], form: Base64) -> Option<Vec<u8>> {
-    match form {
+    let decoded = match form {
         Base64::Standard | Base64::Unpadded => base64::decode(text, Alphabet::Standard),
         Base64::Url => base64::decode(text, Alphabet::Url),
         Base64::Mime => {
             let is_kept = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
             base64::decode(&text.iter().copied().filter(is_kept).collect::<Vec<_>>(), Alphabet::Standard)
         }
-    }
+    };
+    debug_assert!(
+        decoded.as_ref().is_none_or(|out| out.len() <= text.len()),
+        "decoding makes nothing longer"
+    );
+    decoded
 }
 
 fn decode_base64(call: &mut Call<'_>, form: Base64) -> Result<Returns, Raise> {
@@ -423,6 +439,7 @@ pub fn quote_sql(text: &[u8]) -> Vec<u8> {
         out.extend_from_slice(&[b'\\', letter]);
     }
     out.push(b'\'');
+    debug_assert!((text.len() + 2..=2 * text.len() + 2).contains(&out.len()), "a byte is one or two");
     out
 }
 

@@ -187,11 +187,13 @@ fn push_some(call: &mut Call<'_>, find: impl FnOnce(&Shaking) -> Option<Vec<u8>>
 fn push_numbers(call: &mut Call<'_>, list: impl FnOnce(&Hello) -> Vec<u16>) -> Result<Returns, Raise> {
     let mut numbers = with(call, HELLO, |shaking| list(&shaking.about.hello))?;
     numbers.retain(|number| !means_nothing(*number));
+    let height = call.stack.len();
     call.stack.push_table(numbers.len(), 0);
     for (number, at) in numbers.into_iter().zip(1..) {
         call.stack.push(f64::from(number));
         call.stack.raw_set_item(-2, at);
     }
+    debug_assert_eq!(call.stack.len(), height + 1, "numbers are one table");
     Ok(Returns::Values(1))
 }
 

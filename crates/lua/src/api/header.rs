@@ -62,6 +62,7 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
         let view = scene.view();
         values_of(view.head(), &name)
     })?;
+    let height = call.stack.len();
     match &values[..] {
         [] => call.stack.push(()),
         [value] => call.stack.push(&value[..]),
@@ -73,6 +74,7 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
             }
         }
     }
+    debug_assert_eq!(call.stack.len(), height + 1, "a line is one value");
     Ok(Returns::Values(1))
 }
 
@@ -185,7 +187,7 @@ fn values_at(call: &mut Call<'_>, argument: i32, name: &[u8]) -> Result<Vec<Vec<
     match call.stack.get(argument) {
         Value::Nil => Ok(Vec::new()),
         Value::Table => {
-            let mut values = Vec::new();
+            let (mut values, height) = (Vec::new(), call.stack.len());
             for at in 1..=call.stack.raw_len(argument) as i32 {
                 call.stack.raw_item(argument, at);
                 let Some(value) = call.stack.text(-1).map(<[u8]>::to_vec) else {
@@ -194,6 +196,7 @@ fn values_at(call: &mut Call<'_>, argument: i32, name: &[u8]) -> Result<Vec<Vec<
                 call.stack.pop(1);
                 values.push(value);
             }
+            debug_assert_eq!(call.stack.len(), height, "the arguments are as they were");
             Ok(values)
         }
         Value::Boolean(true) => Ok(vec![b"true".to_vec()]),
@@ -306,6 +309,7 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
     call.stack.push_table(0, lines.len());
     let is_truncated = max > 0 && lines.len() > max;
     let count = if is_truncated { max } else { lines.len() };
+    debug_assert!(max == 0 || count <= max, "no more are shown than are wanted");
     for (name, value) in &lines[..count] {
         if is_raw {
             call.stack.push(&name[..]);

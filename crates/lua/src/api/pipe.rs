@@ -85,7 +85,7 @@ fn spawn(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// The texts of a table, each as far as C would read it.
 fn words(call: &mut Call<'_>, table: i32) -> Vec<CString> {
-    let mut words = Vec::new();
+    let (mut words, height) = (Vec::new(), call.stack.len());
     while words.len() < WORDS_MAX {
         call.stack.raw_item(table, words.len() as i32 + 1);
         let word = call.stack.text(-1).map(|text| {
@@ -98,6 +98,7 @@ fn words(call: &mut Call<'_>, table: i32) -> Vec<CString> {
             None => break,
         }
     }
+    debug_assert_eq!(call.stack.len(), height, "the stack is as it was");
     words
 }
 
@@ -233,6 +234,7 @@ fn shutdown(call: &mut Call<'_>) -> Result<Returns, Raise> {
 }
 
 fn push_exit(stack: &mut Stack<'_>, exit: Option<Exit>) {
+    let height = stack.len();
     let (reason, status) = match exit {
         Some(Exit::Code(code)) => ("exit", code),
         Some(Exit::Signal { number, .. }) => ("signal", number),
@@ -241,6 +243,7 @@ fn push_exit(stack: &mut Stack<'_>, exit: Option<Exit>) {
     stack.push(status == 0);
     stack.push(reason);
     stack.push(f64::from(status));
+    debug_assert_eq!(stack.len(), height + 3, "an end is three values");
 }
 
 /// (number, milliseconds): whether it ended well, "exit" or "signal", and which; or nil and why not.

@@ -121,8 +121,10 @@ fn note(call: &mut Call<'_>, source: RegexSource, flags: Flags, max: usize) -> R
 }
 
 fn failed(call: &mut Call<'_>, nils: i32, why: &[u8]) -> Returns {
+    let height = call.stack.len();
     (0..nils).for_each(|_| call.stack.push(()));
     call.stack.push(why);
+    debug_assert_eq!(call.stack.len(), height + nils + 1, "as many values as are returned");
     Returns::Values(nils + 1)
 }
 
@@ -135,9 +137,11 @@ fn position(call: &mut Call<'_>, at: i32) -> usize {
     if call.stack.get(at) != Value::Table {
         return 0;
     }
+    let height = call.stack.len();
     call.stack.raw_field(at, "pos");
     let position = call.stack.number(-1).unwrap_or(1.0);
     call.stack.pop(1);
+    debug_assert_eq!(call.stack.len(), height, "the arguments are as they were");
     (position - 1.0).max(0.0) as usize
 }
 
@@ -215,6 +219,7 @@ fn add_to_list(call: &mut Call<'_>, matcher: &Matcher, group: usize, name: &str)
     if matcher.group(group).is_none() {
         return;
     }
+    let height = call.stack.len();
     call.stack.raw_field(-1, name);
     if call.stack.get(-1) != Value::Table {
         call.stack.pop(1);
@@ -226,6 +231,7 @@ fn add_to_list(call: &mut Call<'_>, matcher: &Matcher, group: usize, name: &str)
     push_group(call, matcher, group);
     call.stack.raw_set_item(-2, next);
     call.stack.pop(1);
+    debug_assert_eq!(call.stack.len(), height, "the captures are on top again");
 }
 
 fn find(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -330,6 +336,7 @@ fn next_start(subject: &[u8], matched: std::ops::Range<usize>, flags: Flags) -> 
     while flags.has(Options::UTF) && is_within(next) {
         next += 1;
     }
+    debug_assert!(next > matched.start, "a search goes on behind where it began");
     next
 }
 
@@ -448,6 +455,7 @@ fn replace(
         copied = whole.end;
         start = next_start(subject, whole, ready.flags);
     }
+    debug_assert!(count <= max && copied <= subject.len(), "what is left is behind the last match");
     if count == 0 {
         return Ok(None);
     }

@@ -71,6 +71,7 @@ fn get_body_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
         && max > 0
     {
         data.truncate(max);
+        debug_assert!(data.len() <= max, "no more is shown than is wanted");
     }
     call.stack.push(data.as_deref());
     Ok(Returns::Values(1))

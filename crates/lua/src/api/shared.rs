@@ -91,12 +91,14 @@ fn dictionary(call: &mut Call<'_>) -> Result<Arc<Dictionary>, Raise> {
     if call.stack.is_empty() || call.stack.get(1) != LuaValue::Table {
         return Err(call.raise("bad \"zone\" argument"));
     }
+    let height = call.stack.len();
     call.stack.raw_item(1, NUMBER_AT);
     let number = match call.stack.get(-1) {
         LuaValue::Number(number) => number as usize,
         _ => usize::MAX,
     };
     call.stack.pop(1);
+    debug_assert_eq!(call.stack.len(), height, "the arguments are as they were");
     match current(call, |current| current.vm.dictionaries.list.get(number).map(Arc::clone))? {
         Some(dictionary) => Ok(dictionary),
         None => Err(call.raise("bad \"zone\" argument")),
@@ -120,6 +122,7 @@ fn check_key(call: &mut Call<'_>) -> Result<Option<&'static str>, Raise> {
         LuaValue::Text(_) => {}
         _ => make_text(call, 2)?,
     }
+    debug_assert!(matches!(call.stack.get(2), LuaValue::Text(_)), "a key is a text from here on");
     Ok(match text_at(call, 2).len() {
         0 => Some("empty key"),
         len if len > KEY_MAX_BYTES => Some("key too long"),
@@ -155,7 +158,9 @@ fn answer(call: &mut Call<'_>, found: Option<Found>, text: &[u8], now_ms: Option
         call.stack.push(());
         return Returns::Values(1);
     };
+    let height = call.stack.len();
     push_value(call, found.got, text);
+    debug_assert_eq!(call.stack.len(), height + 1, "a value is one");
     let flags = (found.flags != 0).then_some(f64::from(found.flags));
     let Some(now_ms) = now_ms else {
         let Some(flags) = flags else { return Returns::Values(1) };
@@ -428,6 +433,7 @@ fn flush_expired(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let dictionary = dictionary(call)?;
     let zone = &dictionary.zone;
     let freed = dict(call, zone)?.flush_expired(u32::try_from(max).unwrap_or(u32::MAX), unix_ms());
+    debug_assert!(max == 0 || freed as usize <= max, "no more are removed than are wanted");
     call.stack.push(f64::from(freed));
     Ok(Returns::Values(1))
 }
@@ -439,6 +445,7 @@ fn get_keys(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let dict = dict(call, zone)?;
     let mut keys = Vec::new();
     dict.keys(max, unix_ms(), |key| keys.push(Box::<[u8]>::from(key)));
+    debug_assert!(max == 0 || keys.len() <= max, "no more are told than are wanted");
     call.stack.push_table(keys.len(), 0);
     for (key, index) in keys.iter().zip(1..) {
         call.stack.push(&**key);

@@ -173,6 +173,7 @@ fn receive_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Value::Nil => DATAGRAM_BYTES_MAX,
         _ => (call.number(2)?.max(0.0) as usize).min(DATAGRAM_BYTES_MAX),
     };
+    debug_assert!(most <= DATAGRAM_BYTES_MAX, "no more is made room for than a datagram has");
     log(call, Level::Debug, format_args!("lua udp socket calling receive() method"))?;
     let udp = match begin(call, "receive")? {
         Ok(udp) => udp,

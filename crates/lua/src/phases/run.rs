@@ -81,6 +81,10 @@ pub(crate) async fn choose(exchange: &mut Exchange<'_, '_>) -> Result<Chosen, St
     if !is_begun {
         RequestState::begin(exchange.request);
     }
+    debug_assert!(
+        RequestState::of(exchange.request).is_some(),
+        "what Lua keeps of the request has its place"
+    );
     Ok(chosen)
 }
 

@@ -147,6 +147,7 @@ impl Interpreter {
         if let Some(function) = self.files.remove(path) {
             self.compiled.insert(code.number(), function);
         }
+        debug_assert!(self.has_compiled(code) && !self.has_file(path), "it is known by its number alone");
         Ok(())
     }
 
@@ -245,4 +246,5 @@ fn set_path(vm: &mut Vm, field: &str, path: Option<&[u8]>) {
     stack.raw_set_field(-2, field);
     let len = stack.len();
     stack.pop(len);
+    debug_assert!(stack.is_empty(), "nothing is left for the next one");
 }

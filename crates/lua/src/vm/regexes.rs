@@ -72,6 +72,7 @@ impl Flags {
         if flags.how == How::Dfa {
             flags.jit = Jit::Off;
         }
+        debug_assert!(flags.how == How::Perl || flags.jit == Jit::Off, "one matcher has machine code");
         Ok(flags)
     }
 

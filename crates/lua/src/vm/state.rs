@@ -138,6 +138,7 @@ impl Wrapped {
             let traceback = traceback.strip_prefix(b"stack traceback:").unwrap_or(traceback);
             self.tracebacks.push(traceback.to_vec());
         }
+        debug_assert!(self.tracebacks.len() <= TRACEBACKS_MAX, "an error that goes on is bounded");
     }
 
     /// The fault with the tracebacks of the threads that it has come through before its own.

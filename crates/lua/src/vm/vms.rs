@@ -64,6 +64,7 @@ pub(crate) fn prepare(
         Some(made) => made,
         None => maker.make_all(main)?,
     };
+    debug_assert_eq!(made.len(), runtime.len(), "each loop has its VMs");
     let mut made = runtime.loops().zip(made).map(|(home, (own, reserves))| {
         let builder = Arc::clone(&maker) as Arc<dyn Builder>;
         LoopVms::new(home, *main.reserve_vms, own, reserves, builder)
@@ -142,6 +143,7 @@ impl Sink for HeldLines {
         if lines.len() < HELD_LINES_MAX {
             lines.push((record.level, record.message.to_string()));
         }
+        debug_assert!(lines.len() <= HELD_LINES_MAX, "what is held is bounded");
     }
 }
 
@@ -345,6 +347,7 @@ impl Maker {
         of_loop: usize,
         reserve: Option<usize>,
     ) -> Result<Interpreter, String> {
+        debug_assert!(of_loop < self.loops.max(1), "a VM belongs to a loop that there is");
         let (workers, number) = (workers::count(self.loops), workers::first() + of_loop as u32);
         let worker_id = worker_id(workers, number, reserve.map(|index| index as u32));
         let place = VmPlace { worker_id, workers };

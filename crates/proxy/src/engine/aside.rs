@@ -130,6 +130,7 @@ impl Aside {
         room: Room,
         cx: &mut Context<'_>,
     ) -> Result<Progress, Lost> {
+        debug_assert!(self.taken <= self.written, "no more is taken than was written");
         loop {
             let written = self.poll_written(exchange.request, cx)?;
             if room == Room::Some && self.taken < self.written {
@@ -245,6 +246,7 @@ impl Aside {
         if data.is_empty() {
             return Err(fail(&io::ErrorKind::UnexpectedEof.into()));
         }
+        debug_assert!(data.len() as u64 <= READ_BYTES, "no more is read than was asked for");
         self.taken += data.len() as u64;
         assert!(self.taken <= self.written, "no more is taken than was written");
         let _ = exchange.output.write(exchange.request, Chunk::Owned(data), Mark::More);

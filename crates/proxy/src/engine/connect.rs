@@ -193,6 +193,7 @@ impl<'c, P: Protocol> Session<'c, P> {
 
     /// Forgets the attempt before this one.
     fn begin_attempt(&mut self) {
+        debug_assert!(self.outbound.is_none(), "the connection before was let go of");
         self.protocol.reset();
         self.input.clear();
         self.whole_body = None;
@@ -259,6 +260,7 @@ impl<'c, P: Protocol> Session<'c, P> {
                 let Some(peer) = self.lease.as_ref().map(|lease| lease.peer().clone()) else {
                     return Flow::End(Step::Respond(Answer::Status(500)));
                 };
+                debug_assert!(self.outbound.is_none(), "one connection at a time");
                 self.begin_handshake(exchange, outbound, &peer.config().remote)
             }
             Poll::Ready(Err(fault)) => self.refuse(exchange, &fault),

@@ -165,6 +165,7 @@ impl Object {
 
     /// A job is on its way. Where the response waits for it there is an end to that.
     fn poll_patience(&mut self, request: &Request<'_>, cx: &mut Context<'_>) -> Poll<()> {
+        debug_assert!(matches!(self.stage, Stage::Writing(_)), "it is a job that takes long");
         if !self.is_full() && self.progress == Progress::UnderWay {
             self.patience = None;
             return Poll::Pending;
@@ -214,6 +215,10 @@ impl Object {
     fn go_on(&mut self) {
         let Stage::Open(filling) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         self.held.disarm();
+        debug_assert!(
+            !self.received.is_empty() || self.progress == Progress::Received,
+            "a job has bytes to write, or a file to put into its place"
+        );
         debug_assert_eq!(
             self.received_bytes,
             self.received.iter().map(Bytes::len).sum::<usize>(),

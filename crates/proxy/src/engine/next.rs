@@ -24,6 +24,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             exchange,
             if is_blameless { AttemptOutcome::Passed } else { AttemptOutcome::Failed },
         );
+        debug_assert!(self.lease.is_none(), "how the server fared is told once");
         if had_lease {
             self.tries = self.tries.saturating_sub(1);
         }

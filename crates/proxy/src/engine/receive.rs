@@ -106,8 +106,15 @@ impl<'c, P: Protocol> Session<'c, P> {
     /// Reads more behind what was received, into a buffer of so many bytes.
     pub(super) fn poll_read(&mut self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(outbound) = &mut self.outbound else { return Poll::Ready(Ok(0)) };
-        self.input.reserve_exact(most.saturating_sub(self.input.len()).max(1));
-        outbound.transport.poll_read_vec(cx, &mut self.input)
+        let before = self.input.len();
+        self.input.reserve_exact(most.saturating_sub(before).max(1));
+        let read = std::task::ready!(outbound.transport.poll_read_vec(cx, &mut self.input));
+        debug_assert_eq!(
+            self.input.len(),
+            before + read.as_ref().unwrap_or(&0),
+            "what was read stands behind the rest"
+        );
+        Poll::Ready(read)
     }
 
     /// Takes off what frames the last bytes that were received.

@@ -265,6 +265,7 @@ fn records_of(data: &[u8], end: Option<[u8; 8]>) -> Bytes {
         framed.extend_from_slice(part);
         framed.resize(framed.len() + padding, 0);
     }
+    debug_assert_eq!(framed.len() % 8, 0, "records end where the next one may begin");
     framed.extend(end.into_iter().flatten());
     framed.into()
 }

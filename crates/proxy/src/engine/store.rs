@@ -124,6 +124,7 @@ impl Keeping {
             }
             stage => stage,
         };
+        debug_assert!(!matches!(self.stage, Stage::Open(_)), "nothing follows all of it");
     }
 
     /// Goes on. Ready when the pool has nothing to do for it.

@@ -221,6 +221,7 @@ impl Carrying<'_, '_, '_> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        debug_assert!(!self.up.is_over() && !self.down.is_over(), "a tunnel ends once");
         for _ in 0..ROUNDS_MAX {
             let (up, down) = (self.poll_up(cx), self.poll_down(cx));
             let has_moved = match (up, down) {
@@ -257,6 +258,7 @@ impl Carrying<'_, '_, '_> {
                 return Poll::Ready(Ok(()));
             }
         }
+        debug_assert!(self.up.at < self.up.held.len(), "there is something for the server");
         let written = self.server.transport.poll_write(cx, &self.up.held[self.up.at..]);
         let count = std::task::ready!(written).map_err(Broken::server("send()"))?;
         self.sent_bytes += count as u64;
@@ -282,6 +284,7 @@ impl Carrying<'_, '_, '_> {
             debug_assert_eq!(self.down.held.len(), count, "what was read is what is there");
             self.received_bytes += count as u64;
         }
+        debug_assert!(self.down.at < self.down.held.len(), "there is something for the client");
         let written = self.client.poll_write(cx, &self.down.held[self.down.at..]);
         let count = std::task::ready!(written).map_err(Broken::client("send()"))?;
         self.down.wrote(count);

@@ -112,6 +112,7 @@ impl<'a> Master<'a> {
     /// # Errors
     /// After the reason has been logged; nothing is left behind.
     pub(crate) fn start(&mut self, log: &dyn Sink) -> Result<(), Failed> {
+        debug_assert!(self.workers.is_empty() && self.pid_file.is_none(), "a master starts once");
         let workers = match self.config.core.wants_worker() {
             true => self.start_workers(self.groups(), Occasion::Start, log)?,
             false => {
@@ -229,6 +230,7 @@ impl<'a> Master<'a> {
             Ok(ready) => ready,
             Err(error) => return log.log(Level::Alert, format_args!("poll() failed {}", Errno(&error))),
         };
+        debug_assert_eq!(ready.len(), connected.len() + 1, "signals, and each worker that can speak");
         for (&at, _) in connected.iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
             self.workers[at].listen(&log);
         }
@@ -319,6 +321,7 @@ impl<'a> Master<'a> {
                 continue;
             };
             let mut worker = self.workers.remove(at);
+            debug_assert!(self.workers.iter().all(|other| other.pid != pid), "a process is one worker");
             // What it said last is still to be read.
             while worker.is_connected() && worker.has_news() {
                 worker.listen(&log);

@@ -74,6 +74,7 @@ struct Single<'a> {
 
 impl Single<'_> {
     fn serve(&mut self) {
+        debug_assert_eq!(self.state, SingleState::Serving, "signals are taken from here on");
         while self.state != SingleState::Over {
             let due = self.worker.keep_house();
             if self.state == SingleState::Draining && self.worker.is_drained() {

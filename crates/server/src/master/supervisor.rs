@@ -84,6 +84,7 @@ impl Master<'_> {
             }
             Err(failed) => {
                 self.give_up_new(&mut workers, log);
+                debug_assert!(workers.is_empty(), "all of them were new");
                 Err(failed)
             }
         }
@@ -234,4 +235,5 @@ fn commit(workers: &mut [WorkerProcess], identities: Vec<Vec<u32>>, occasion: Oc
     for (worker, identities) in workers.iter_mut().zip(identities) {
         worker.begin(identities, log);
     }
+    debug_assert!(workers.iter().all(|worker| !worker.is_new()), "all of them use it");
 }

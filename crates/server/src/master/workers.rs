@@ -195,6 +195,7 @@ impl WorkerProcess {
     /// It uses what it has built from here on, and its loops have these identities.
     pub(crate) fn begin(&mut self, identities: Vec<u32>, log: &dyn Sink) {
         debug_assert!(!identities.is_empty(), "a worker has loops");
+        debug_assert!(!self.is_asked(), "a worker has answered before it begins");
         for id in &identities {
             log.log(Level::Notice, format_args!("start worker process {id}"));
         }

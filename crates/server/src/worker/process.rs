@@ -114,6 +114,7 @@ impl Process {
 
     /// Serves until there is nothing left to serve.
     fn serve(mut self, mut worker: Worker) -> ExitCode {
+        debug_assert_eq!(self.state, ProcessState::Serving, "orders and signals are taken from here on");
         while self.state != ProcessState::Over {
             let due = worker.keep_house();
             if self.state == ProcessState::Draining && worker.is_drained() {
@@ -211,6 +212,7 @@ impl Process {
             worker.drain(|serial| removed.contains(&serial));
             debug_assert_eq!(worker.listening_on(), 0, "a worker that drains accepts nothing");
         }
+        debug_assert_ne!(self.state, ProcessState::Serving, "a worker that was told to end does not go on");
     }
 
     /// Tells the master that a configuration can be used.
