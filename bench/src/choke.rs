@@ -20,7 +20,7 @@ use crate::stats::Latencies;
 const USERS: &str = "ann:$2b$12$abcdefghijklmnopqrstuu3ZNTWactmkRXVB8K.1w4IlxX.O8lI12\n";
 /// `ann:wrong`.
 const WRONG: &str = "Basic YW5uOndyb25n";
-/// How much later than alone 99 of 100 answers may be, milliseconds.
+/// How far the 99th percentile may be above that of the undisturbed run, milliseconds.
 const SLACK_MS: f64 = 3.0;
 /// Clients of passwords: each has an address of its own.
 const ADDRESSES: usize = 250;

@@ -38,8 +38,8 @@ impl Ages {
         self.blocks.iter().sum::<u64>().saturating_mul(BLOCK_BYTES)
     }
 
-    /// For how long an object has to be unused, seconds, so that those which were at least that come to
-    /// `wanted` bytes; all of them go where they do not. `None`: nothing has to go.
+    /// The age in seconds from which on objects go, to free `wanted` bytes: those that were unused for at
+    /// least as long take so much. Where all of them take less, all go. `None`: nothing has to go.
     #[must_use]
     pub fn threshold(&self, wanted: u64) -> Option<u64> {
         let wanted = wanted.div_ceil(BLOCK_BYTES);

@@ -34,8 +34,8 @@ fn has_control(text: &[u8]) -> bool {
     }
 }
 
-/// Whether any of eight bytes is: subtracting 0x20 sets the highest bit of those that are below (and have not
-/// got it already). A borrow spoils only what stands behind such a byte.
+/// Whether any of eight bytes is below space: subtracting 0x20 sets the highest bit of those that are below
+/// (and have not got it already). A borrow spoils only what stands behind such a byte.
 #[inline]
 fn is_below_space(block: &[u8; 8]) -> bool {
     const ONES: u64 = u64::from_le_bytes([1; 8]);

@@ -45,7 +45,7 @@ pub enum Promptness {
 }
 
 impl Receipts {
-    /// Nobody serves yet. Beyond `waiting_max` tasks that wait at the same time nobody is made to.
+    /// Nobody serves yet. While `waiting_max` tasks wait, further ones are not made to.
     #[must_use]
     pub fn new(waiting_max: usize) -> Self {
         Self {

@@ -33,7 +33,7 @@ const NO_SUCH_NAME: u8 = 3;
 /// Names that are looked at per call when old ones are to be forgotten.
 const SWEEP: usize = 64;
 
-/// What of `resolver` matters here.
+/// The settings of `resolver` that a table needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// A, AAAA or both.
@@ -107,7 +107,7 @@ struct Half {
     alias: Option<Name>,
 }
 
-/// A waiter, and what of the way was gone.
+/// A waiter, and how many aliases were followed for it.
 struct Follower {
     waiter: Arc<Waiter>,
     hops: u8,
@@ -129,7 +129,7 @@ impl Table {
         }
     }
 
-    /// Somebody wants to know.
+    /// A task asks for a name.
     pub(crate) fn ask(&mut self, waiter: Arc<Waiter>, now_ms: u64) {
         let question = waiter.question.clone();
         let follower = Follower { waiter, hops: 0, valid_until_s: u64::MAX };

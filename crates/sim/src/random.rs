@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// What follows from a seed.
+    /// The generator of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -34,7 +34,7 @@ impl Random {
         first + self.below(last - first + 1)
     }
 
-    /// Whether something is so that is so once in `n` times.
+    /// True once in `n` times on average.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

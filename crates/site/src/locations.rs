@@ -42,7 +42,7 @@ pub struct LocationName {
 pub enum LocationError {
     /// The first of two arguments is no modifier.
     InvalidModifier(Box<[u8]>),
-    /// No expression.
+    /// The pattern is no valid expression.
     Regex(CompileError),
     /// Nothing can be nested in it.
     InsideExact {

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
-mod checked;
+mod health_checks;
 mod installed;
 
 use std::io::{Read, Write};

@@ -5,13 +5,13 @@
 
 mod background;
 mod error_log;
-mod hasty;
 mod http2;
 mod http2_alike;
 mod http2_attacks;
 mod limits;
-mod passed_on;
+mod origin_closes_early;
 mod plugins;
+mod proxied_system_calls;
 mod proxy_protocol;
 mod serve;
 mod signals;
@@ -24,7 +24,7 @@ mod tls;
 mod tls_faults;
 mod tls_sessions;
 mod tunnels;
-mod unread;
+mod unread_input;
 
 use clearway_testkit::{Binary, Setup};
 

@@ -4,12 +4,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
-mod counts;
 mod crashes;
-mod created;
+mod created_files;
 mod fifos;
 mod full_disk;
 mod groups;
+mod limit_conn_counts;
 mod messages;
 mod privileges;
 mod proofs;

@@ -5,5 +5,5 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod answers;
+mod bad_day;
 mod changes;
-mod day;

@@ -4,23 +4,23 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
 mod aborts;
+mod application_checks;
 mod broken_disks;
-mod cached;
-mod checked;
-mod checks;
+mod cache_followers;
+mod cache_shared_with_nginx;
 mod descriptors;
-mod edited;
+mod edited_servers;
 mod faults;
-mod heal;
-mod lying;
+mod healing_groups;
+mod health_checks;
+mod lying_applications;
 mod names;
 mod origins;
+mod proxy_store;
+mod proxy_timeouts;
 mod reloads;
-mod stored;
-mod swapped;
-mod times;
 mod tls;
-mod torn;
+mod torn_cache_files;
 mod tunnels;
 
 use clearway_testkit::{Binary, Server, Setup};

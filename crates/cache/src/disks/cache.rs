@@ -23,9 +23,9 @@ use crate::journal::{Change, Record};
 use crate::key::Digest;
 use crate::placement;
 
-/// By this part of its limit a cache is too large for a moment.
+/// A cache may exceed its limit by this part of it until the next regular pass.
 const BEYOND_PART: u64 = 16;
-/// By so much at least, bytes.
+/// It may exceed its limit by so many bytes at least.
 const BEYOND_MIN_BYTES: u64 = 1 << 20;
 
 /// What stays the same from one configuration to the next, as long as the zone and the directories do.

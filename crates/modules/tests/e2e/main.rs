@@ -4,8 +4,9 @@
 
 mod access_log;
 mod autoindex;
-mod beside;
+mod background_subrequests;
 mod bodies;
+mod clients_leave;
 mod compression;
 mod dav;
 mod echo;
@@ -14,7 +15,6 @@ mod files;
 #[cfg(feature = "testing")]
 mod handover;
 mod headers;
-mod leaving;
 mod limit_req;
 mod rewrite;
 mod subrequests;

@@ -22,7 +22,7 @@ settings! {
         pub(crate) no_cache: Setting<Vec<Value>>,
         pub(crate) valid: Setting<Validity>,
         pub(crate) min_uses: Setting<u64> = 1,
-        /// From which byte on a part is asked for at the server; `None`: from none.
+        /// A range that begins behind this byte is passed on to the server; `None`: no range is.
         pub(crate) max_range_offset: Setting<Option<u64>>,
         pub(crate) use_stale: Setting<Failures>,
         pub(crate) methods: Setting<Methods>,
@@ -57,8 +57,8 @@ pub(crate) enum CacheAt {
     Evaluated(Value),
 }
 
-/// Whether responses are kept as files or in a cache: of both a level has one, and the one that it says takes
-/// the place of both around it.
+/// Whether responses are kept as files or in a cache. A level has one of the two at most, and the one that it
+/// names replaces whatever the level around it says.
 #[derive(Default)]
 pub(crate) struct Keeping {
     pub(crate) store: Setting<Option<StoreAt>>,

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod handlers;
-mod held;
+mod held_heads;
 mod site;
 
 use std::io::{Read, Write};

@@ -28,7 +28,7 @@ use clearway_testkit::client::PATIENCE;
 use clearway_testkit::wait_until;
 
 use crate::handlers;
-use crate::held::HOLD;
+use crate::held_heads::HOLD;
 
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();

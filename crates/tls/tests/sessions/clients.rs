@@ -46,7 +46,7 @@ fn certificates_are_checked() {
 fn what_is_wrong_is_said_in_openssls_words() {
     for version in [TLS12, TLS13] {
         let mut strangers = verification(OTHER);
-        // The client sends its certificate though its issuer is not among those it is told: none is told.
+        // The server names no issuers, so the client sends its certificate, whatever its issuer is.
         strangers.trusted = std::mem::take(&mut strangers.authorities);
         let (found, _) = verified(strangers, client_config_with_certificate(version));
         assert_eq!(found, Verified::Failed(21, "unable to verify the first certificate"));

@@ -2,7 +2,7 @@
 #![cfg(feature = "aws-lc")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod broken;
+mod broken_handshakes;
 mod clients;
 mod connections;
 mod handshakes;

@@ -38,8 +38,8 @@ pub(super) async fn ask(
     send(exchange, Bytes::new(), mark).await
 }
 
-/// A path and arguments; those that are given count more than those of the URI. `None`: it is none that may
-/// be asked for.
+/// The path and the arguments of a subrequest: arguments that the command gives replace those of the URI.
+/// `None`: a URI like that may not be asked for.
 pub(super) fn target(arguments: &[Vec<u8>]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let first = arguments.first().filter(|first| !first.is_empty())?;
     let (path, own) = uri::split_foreign(first).ok()?;

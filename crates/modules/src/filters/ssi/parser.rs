@@ -30,7 +30,7 @@ pub(super) enum Parsed {
 /// Where in a document it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ParserState {
-    /// In text, of which the last bytes may be so much of the beginning of a command.
+    /// In text, whose last bytes may be the first ones of a command: so many of them.
     Text(usize),
     BeforeCommand,
     InCommand,
