@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
 /// The most bytes that are kept of a body.
 const BODY_MAX_BYTES: u64 = 512;
 
-/// What was received.
+/// The bytes that were received.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Observed {
     requests: Vec<String>,

@@ -57,7 +57,7 @@ pub struct Limits {
     pub fields: usize,
 }
 
-/// What was received.
+/// The bytes that were received.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Nothing more that is complete.

@@ -60,7 +60,7 @@ pub struct Limits {
     pub head: HeadLimits,
 }
 
-/// What was received.
+/// The bytes that were received.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'i> {
     /// Nothing more that is complete.

@@ -103,7 +103,7 @@ impl Setup {
         Arc::clone(&self.snapshot)
     }
 
-    /// How far what is logged is written.
+    /// How far logged lines are written.
     pub fn log_progress(&self) -> &Progress {
         &self.snapshot.log_progress
     }

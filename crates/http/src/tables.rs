@@ -35,7 +35,7 @@ pub type VariableSpec = site::VariableSpec<Http>;
 pub type VariableKind = site::VariableKind<Http>;
 /// Names that the configuration uses, while it is read.
 pub type VariableNames = site::VariableNames<Http>;
-/// What the variables of a configuration stand for, by number.
+/// The meanings of a configuration's variables, by number.
 pub(crate) type Variables = site::Variables<Http>;
 /// What `set` writes to.
 pub type Target = site::Target<Http>;

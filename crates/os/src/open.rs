@@ -19,7 +19,7 @@ pub enum Access {
     Path,
 }
 
-/// What is done with symbolic links.
+/// How symbolic links are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
     /// They are followed.
@@ -36,7 +36,7 @@ pub enum Links {
 pub struct How {
     /// What the descriptor is for.
     pub access: Access,
-    /// What is done with symbolic links.
+    /// How symbolic links are treated.
     pub links: Links,
 }
 

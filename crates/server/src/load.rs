@@ -73,7 +73,7 @@ pub(crate) struct Loaded {
     pub(crate) temp_paths: TempPaths,
     /// The files that were read.
     pub(crate) files: Vec<ReadFile>,
-    /// What was strange.
+    /// The warnings.
     pub(crate) warnings: Warnings,
 }
 

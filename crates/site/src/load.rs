@@ -44,7 +44,7 @@ pub struct Environment {
     pub hostname: Bytes,
     /// For local times.
     pub utc_offset: UtcOffset,
-    /// How far what is logged is written.
+    /// How far logged lines are written.
     pub log_progress: Progress,
     /// Where errors go that no `error_log` in `http` takes.
     pub error_log: Arc<dyn Sink>,

@@ -22,7 +22,7 @@ use crate::variables::Variables;
 pub struct Snapshot<E: Engine> {
     pub(crate) servers: Box<[Server]>,
     pub(crate) locations: Box<[Location<E>]>,
-    /// What to listen on.
+    /// The addresses to listen on.
     pub sockets: Box<[Socket]>,
     /// What the names of variables stand for.
     pub variables: Variables<E>,
@@ -33,14 +33,14 @@ pub struct Snapshot<E: Engine> {
     pub hostname: Bytes,
     /// For local times.
     pub utc_offset: UtcOffset,
-    /// How far what is logged is written.
+    /// How far logged lines are written.
     pub log_progress: Progress,
     /// Where relative paths of files begin; ends in a slash.
     pub prefix: Bytes,
 }
 
 impl<E: Engine> Snapshot<E> {
-    /// What to listen on.
+    /// The addresses to listen on.
     pub fn sockets(&self) -> &[Socket] {
         &self.sockets
     }

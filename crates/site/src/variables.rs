@@ -289,7 +289,7 @@ impl<E: Engine> Name<E> {
     }
 }
 
-/// What the variables of a configuration stand for, by number.
+/// The meanings of a configuration's variables, by number.
 #[derive(Default)]
 pub struct Variables<E: Engine> {
     bindings: Vec<Binding<E>>,

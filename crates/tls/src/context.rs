@@ -58,7 +58,7 @@ pub(crate) enum Question {
     Open,
 }
 
-/// What sessions have in common.
+/// State that sessions have in common.
 pub struct Context {
     ssl: Owned<ffi::SSL_CTX>,
     shared: Box<Shared>,

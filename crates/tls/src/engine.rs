@@ -222,7 +222,7 @@ impl<P> Plan<P> {
 pub struct LoadError {
     /// `PEM_read_bio_PrivateKey()` and the like.
     pub call: &'static str,
-    /// What the library said, the first cause first.
+    /// The library's errors, the first cause first.
     pub reasons: Vec<Reason>,
 }
 
@@ -370,7 +370,7 @@ pub enum Opened {
 /// Why a session is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the library said, the first cause first.
+    /// The library's errors, the first cause first.
     pub reasons: Vec<Reason>,
 }
 
@@ -421,7 +421,7 @@ pub enum Verified {
 pub trait Engine {
     /// A certificate with its chain and key.
     type Pair: Send + Sync;
-    /// What sessions have in common.
+    /// State that sessions have in common.
     type Context: Send + Sync;
     /// One side of a connection.
     type Session: Session;

@@ -25,7 +25,7 @@ pub struct Outgoing {
     pub verify: Option<Checks>,
     /// What servers are shown that ask for a certificate.
     pub pair: Option<PairName>,
-    /// What opens encrypted keys.
+    /// The passwords of encrypted keys.
     pub passwords: Option<Arc<Vec<Vec<u8>>>>,
     /// `…_ssl_conf_command`, in their order.
     pub commands: Vec<(Vec<u8>, Vec<u8>)>,

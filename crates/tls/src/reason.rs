@@ -162,7 +162,7 @@ impl Reason {
         self.number
     }
 
-    /// What is wrong.
+    /// The mistake.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

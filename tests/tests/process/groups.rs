@@ -363,7 +363,7 @@ fn each_shows_what_all_have_counted() {
         text(&mut both[1].1, "/word");
     }
     assert_eq!(stub(&mut both[0].1)[3], requests + 7);
-    // Each loop stands there once, whoever is asked.
+    // Each loop stands there once, whichever process is asked.
     let shown = both.iter_mut().map(|(_, connection)| ask_together(connection, "/status").text());
     for shown in shown {
         let at = shown.find("connections_handled_total\"").expect(&shown);

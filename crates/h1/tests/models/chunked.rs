@@ -10,7 +10,7 @@ pub(crate) type DecodingOutcome = Result<(Vec<u8>, Option<usize>), Fault>;
 /// What the decoder makes of a body that comes in pieces of `piece` bytes.
 ///
 /// # Errors
-/// What the decoder says is wrong.
+/// The mistake that the decoder has found.
 pub(crate) fn decode(body: &[u8], piece: usize, limit: u64) -> DecodingOutcome {
     decode_cut(body, (1..).map(|count: usize| count.saturating_mul(piece)), limit)
 }
@@ -18,7 +18,7 @@ pub(crate) fn decode(body: &[u8], piece: usize, limit: u64) -> DecodingOutcome {
 /// What the decoder makes of a body of which more and more bytes are there; all of them in the end.
 ///
 /// # Errors
-/// What the decoder says is wrong.
+/// The mistake that the decoder has found.
 pub(crate) fn decode_cut(body: &[u8], cuts: impl IntoIterator<Item = usize>, limit: u64) -> DecodingOutcome {
     let mut decoder = BodyDecoder::new(BodyLength::Chunked);
     decoder.limit(limit)?;
@@ -43,7 +43,7 @@ pub(crate) fn decode_cut(body: &[u8], cuts: impl IntoIterator<Item = usize>, lim
 /// The same by the grammar.
 ///
 /// # Errors
-/// What is wrong.
+/// The mistake.
 pub(crate) fn reference(body: &[u8], limit: u64) -> DecodingOutcome {
     let (mut data, mut rest) = (Vec::new(), body);
     loop {

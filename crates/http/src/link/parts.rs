@@ -27,7 +27,7 @@ const KEPT_BUFFER_BYTES: usize = GATHER_MAX_BYTES + 1024;
 pub struct Parts {
     pub(crate) parser: HeadParser,
     pub(crate) head: RequestHead,
-    /// What was received.
+    /// The bytes that were received.
     pub input: Vec<u8>,
     /// What is to be sent.
     pub(crate) output: Vec<u8>,

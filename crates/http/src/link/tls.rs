@@ -174,7 +174,7 @@ enum Left {
     Perhaps,
 }
 
-/// Whether something may follow what was received.
+/// Whether something may follow the received bytes.
 enum End {
     Open,
     Closed,

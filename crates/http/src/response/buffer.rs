@@ -120,7 +120,7 @@ impl Buf {
         }
     }
 
-    /// Drops what lies behind the first `len` bytes.
+    /// Drops all bytes behind the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.data.truncate((self.from as usize).saturating_add(len));
     }

@@ -75,7 +75,7 @@ impl<'c> Chunk<'c> {
         self.len() == 0
     }
 
-    /// Drops what lies behind the first `len` bytes.
+    /// Drops all bytes behind the first `len`.
     pub fn truncate(&mut self, len: u64) {
         let in_memory = usize::try_from(len).unwrap_or(usize::MAX);
         match self {

@@ -167,7 +167,7 @@ impl FilePart {
         self.range.is_empty()
     }
 
-    /// Drops what lies behind the first `len` bytes.
+    /// Drops all bytes behind the first `len`.
     pub(crate) fn truncate(&mut self, len: u64) {
         self.range.end = self.range.end.min(self.range.start.saturating_add(len));
     }

@@ -44,7 +44,7 @@ impl Lookup {
         Self { files, links: rule(view, path) }
     }
 
-    /// What is done with symbolic links.
+    /// How symbolic links are treated.
     pub(crate) fn rule(self) -> LinkRule {
         self.links
     }

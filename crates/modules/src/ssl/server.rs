@@ -76,7 +76,7 @@ impl Maker {
         }
     }
 
-    /// What was strange.
+    /// The warnings.
     pub(crate) fn into_warnings(self) -> Vec<Error> {
         self.warnings.into_inner()
     }

@@ -385,7 +385,7 @@ impl Shaking {
     /// Ready when it is over.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The mistake.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         self.0.poll_handshake(cx).map_err(|fault| fault.to_string())
     }

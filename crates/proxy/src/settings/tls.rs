@@ -43,7 +43,7 @@ settings! {
     }
 }
 
-/// What opens encrypted keys.
+/// The passwords of encrypted keys.
 pub(crate) type Passwords = Arc<Vec<Vec<u8>>>;
 
 /// `…_ssl_protocols`

@@ -46,7 +46,7 @@ impl Builder {
     /// `settle` does what a process does once.
     ///
     /// # Errors
-    /// What to tell the master.
+    /// The report for the master.
     pub(crate) fn first(
         &mut self,
         mut handover: Handover,
@@ -71,7 +71,7 @@ impl Builder {
     /// as of [`first`](Self::first).
     ///
     /// # Errors
-    /// What to tell the master.
+    /// The report for the master.
     pub(crate) fn try_out(
         &mut self,
         handover: Handover,
@@ -91,7 +91,7 @@ impl Builder {
     /// Builds a further configuration.
     ///
     /// # Errors
-    /// What to tell the master.
+    /// The report for the master.
     pub(crate) fn next(&mut self, mut handover: Handover, worker: &Worker) -> Result<Prepared, Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
         debug_assert!(number > 1, "it is not the first one");

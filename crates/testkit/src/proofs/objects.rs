@@ -161,7 +161,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left behind is in the way of nobody.
+        // Files that are left behind are in nobody's way.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
