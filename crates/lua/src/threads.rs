@@ -8,11 +8,14 @@
 //!    alone waits for it or ends it.
 //! 3. The coroutine of the thread that runs is out of its place, so nothing resumes or drops it.
 //! 4. A thread that is over and not waited for keeps its results.
+//! 5. What names a thread in a line or as a waiter has its number beside its address: another one that has got
+//!    the address since then is not meant.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 
 use clearway_base::log::Level;
@@ -34,7 +37,7 @@ pub(crate) enum Answers {
     /// `nil` and a text.
     Failed(Cow<'static, str>),
     /// What this pushes, and a line for the log.
-    Push(Box<dyn FnOnce(&mut Stack<'_>) + Send>, Option<Line>),
+    Push(Box<dyn FnOnce(&mut Stack<'_>) + Send>, Option<Box<Line>>),
 }
 
 /// A line of the log about what a thread has waited for.
@@ -48,7 +51,7 @@ impl Answers {
     /// What the log is to say.
     pub(crate) fn line(&self) -> Option<&Line> {
         match self {
-            Self::Push(_, line) => line.as_ref(),
+            Self::Push(_, line) => line.as_deref(),
             _ => None,
         }
     }
@@ -106,13 +109,13 @@ pub(crate) enum Wait {
     /// The request's body is there.
     Body,
     /// This is done with the body, once.
-    BodyWork(Option<BodyWork>),
+    BodyWork(Option<Box<BodyWork>>),
     /// Something of the request's body, or of its client's connection.
     Receive(Box<Receiving>),
     /// The client has something.
     Send(Box<Sending>),
     /// One of these is over.
-    Threads(Vec<usize>),
+    Threads(Box<[usize]>),
     /// See [`Operation`].
     Operation(Operation),
 }
@@ -142,9 +145,12 @@ pub(crate) enum State {
     Over(Option<Vec<u8>>),
 }
 
+/// A thread that sleeps has this, its coroutine and a timer.
+const _: () = assert!(size_of::<Thread>() <= 112);
+
 /// One thread.
 pub(crate) struct Thread {
-    id: usize,
+    number: Number,
     /// 0: nobody's, the entry thread.
     parent: usize,
     /// Rule 3.
@@ -161,9 +167,19 @@ impl Thread {
     }
 }
 
-/// In the order in which they were made.
+/// One of a run's threads (rule 5); ordered as they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Number(u64);
+pub(crate) struct Number {
+    made: NonZeroU64,
+    /// Rule 1.
+    id: usize,
+}
+
+impl Number {
+    fn is_entry(self) -> bool {
+        self.made == NonZeroU64::MIN
+    }
+}
 
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,22 +195,19 @@ pub(crate) enum Known {
     Gone,
 }
 
-/// That of the entry thread.
-const ENTRY: Number = Number(1);
-
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct Threads {
     /// Most runs have no other, and allocate nothing for this one.
     entry: Option<Thread>,
-    /// The others.
-    list: BTreeMap<Number, Thread>,
-    by_id: HashMap<usize, Number>,
+    /// The others, by their addresses. There may be tens of thousands: a node of the map is half empty where
+    /// keys come in their order, so a thread is not in it; and a table that doubles would leave as much behind.
+    list: BTreeMap<usize, Box<Thread>>,
     /// In the order in which they are resumed.
     pub(crate) ready: VecDeque<Number>,
     /// Rule 1.
     gone: HashSet<usize>,
-    last: u64,
+    last: Option<NonZeroU64>,
     /// Those that are not over.
     alive: usize,
 }
@@ -202,22 +215,20 @@ pub(crate) struct Threads {
 impl Threads {
     /// Takes one in that is ready; not yet in line.
     pub(crate) fn add(&mut self, coroutine: Coroutine, parent: usize) -> Number {
-        let id = coroutine.id();
-        self.last += 1;
-        let number = Number(self.last);
+        let made = self.last.map_or(NonZeroU64::MIN, next);
+        self.last = Some(made);
+        let number = Number { made, id: coroutine.id() };
         let state = State::Ready(Answers::None);
-        let thread = Thread { id, parent, coroutine: Some(coroutine), state, waited_by: None };
+        let thread = Thread { number, parent, coroutine: Some(coroutine), state, waited_by: None };
         self.alive += 1;
-        if number == ENTRY {
+        if number.is_entry() {
             debug_assert!(self.entry.is_none(), "a run has one entry thread");
             self.entry = Some(thread);
             return number;
         }
-        self.gone.remove(&id);
-        let before = self.by_id.insert(id, number);
+        self.gone.remove(&number.id);
+        let before = self.list.insert(number.id, Box::new(thread));
         assert!(before.is_none(), "no other thread has this coroutine");
-        self.list.insert(number, thread);
-        debug_assert_eq!(self.by_id.len(), self.list.len(), "each light thread is found by its coroutine");
         number
     }
 
@@ -227,39 +238,30 @@ impl Threads {
     }
 
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut Thread> {
-        if number == ENTRY { self.entry.as_mut() } else { self.list.get_mut(&number) }
+        self.find_mut(number.id).filter(|thread| thread.number == number)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Number, &mut Thread)> {
-        let others = self.list.iter_mut().map(|(&number, thread)| (number, thread));
-        self.entry.as_mut().map(|entry| (ENTRY, entry)).into_iter().chain(others)
+        let others = self.list.values_mut().map(|thread| &mut **thread);
+        self.entry.as_mut().into_iter().chain(others).map(|thread| (thread.number, thread))
     }
 
     fn all(&self) -> impl Iterator<Item = &Thread> {
-        self.entry.iter().chain(self.list.values())
-    }
-
-    pub(crate) fn id(&self, number: Number) -> Option<usize> {
-        let thread = if number == ENTRY { self.entry.as_ref() } else { self.list.get(&number) };
-        thread.map(|thread| thread.id)
-    }
-
-    fn number(&self, id: usize) -> Option<Number> {
-        match &self.entry {
-            Some(entry) if entry.id == id => Some(ENTRY),
-            _ => self.by_id.get(&id).copied(),
-        }
+        self.entry.iter().chain(self.list.values().map(|thread| &**thread))
     }
 
     fn find(&self, id: usize) -> Option<&Thread> {
         match &self.entry {
-            Some(entry) if entry.id == id => Some(entry),
-            _ => self.list.get(self.by_id.get(&id)?),
+            Some(entry) if entry.number.id == id => Some(entry),
+            _ => self.list.get(&id).map(|thread| &**thread),
         }
     }
 
     fn find_mut(&mut self, id: usize) -> Option<&mut Thread> {
-        self.number(id).and_then(|number| self.get_mut(number))
+        match &mut self.entry {
+            Some(entry) if entry.number.id == id => Some(entry),
+            _ => self.list.get_mut(&id).map(|thread| &mut **thread),
+        }
     }
 
     /// What `asker` is to know of a thread.
@@ -305,14 +307,8 @@ impl Threads {
 
     /// Takes one out, and what it waits for is given up.
     pub(crate) fn remove(&mut self, number: Number) -> Option<Thread> {
-        let thread = if number == ENTRY {
-            self.entry.take()?
-        } else {
-            let thread = self.list.remove(&number)?;
-            let found = self.by_id.remove(&thread.id);
-            debug_assert_eq!(found, Some(number), "each light thread is found by its coroutine");
-            thread
-        };
+        self.get_mut(number)?;
+        let thread = if number.is_entry() { self.entry.take()? } else { *self.list.remove(&number.id)? };
         if !matches!(thread.state, State::Over(_)) {
             assert!(self.alive > 0, "a thread that is not over is counted");
             self.alive -= 1;
@@ -322,9 +318,15 @@ impl Threads {
 
     /// Takes a light thread out that is waited for or killed.
     pub(crate) fn take(&mut self, id: usize) -> Option<Thread> {
-        let number = self.number(id)?;
+        let number = self.find(id)?.number;
         self.gone.insert(id);
         self.remove(number)
+    }
+
+    /// The same, of one that is over.
+    pub(crate) fn take_over(&mut self, number: Number) -> Option<Thread> {
+        self.get_mut(number)?;
+        self.take(number.id)
     }
 
     /// A thread is over: it keeps its place, unless something waits for it, which is told.
@@ -341,7 +343,7 @@ impl Threads {
     /// What one wants to be done with the body, if that is not to read it.
     pub(crate) fn take_work(&mut self, number: Number) -> Option<BodyWork> {
         match &mut self.get_mut(number)?.state {
-            State::Waiting(Wait::BodyWork(work), _) => work.take(),
+            State::Waiting(Wait::BodyWork(work), _) => work.take().map(|work| *work),
             _ => None,
         }
     }
@@ -357,7 +359,7 @@ impl Threads {
                 thread.waited_by = Some(waiter);
             }
         }
-        self.set_waiting(waiter, Wait::Threads(ids), Hold::None);
+        self.set_waiting(waiter, Wait::Threads(ids.into()), Hold::None);
     }
 
     pub(crate) fn set_waiting(&mut self, number: Number, wait: Wait, hold: Hold) {
@@ -388,6 +390,10 @@ impl Threads {
             self.ready.push_back(number);
         }
     }
+}
+
+fn next(made: NonZeroU64) -> NonZeroU64 {
+    made.checked_add(1).expect("no run makes so many threads")
 }
 
 /// Pushes what a thread that is over has come to, as `ngx.thread.wait` answers it; how many values.

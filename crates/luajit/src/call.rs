@@ -16,7 +16,8 @@ use crate::ffi::{self, LuaState};
 use crate::host::{Halt, Host};
 use crate::stack::{Push, Stack, Value};
 
-/// Slots that a function of ours has beside its arguments; for more it asks ([`Stack::reserve`]).
+/// Slots that a function of ours has beside its arguments, or gets when it pushes so much; for more it asks
+/// ([`Stack::reserve`]).
 pub const SLOTS: i32 = 64;
 
 /// What functions work for during a run: a request, a timer. The type that stands for it names what they get.
@@ -196,7 +197,7 @@ unsafe fn run(state: *mut LuaState, function: impl HostFunction) -> Exit {
     host.enter_host();
     // SAFETY: `state` runs, on this thread, and everything above waits for this call.
     let mut stack = unsafe { Stack::new(state, host) };
-    let exit = if stack.has_room(SLOTS) { call(stack, function) } else { Exit::Overflow };
+    let exit = if stack.can_have(SLOTS) { call(stack, function) } else { Exit::Overflow };
     let exit = match exit {
         Exit::Returns(_) if host.is_over_limit() => Exit::Memory,
         other => other,

@@ -25,6 +25,9 @@ const VALUES_MAX: i32 = 8_000;
 
 const SLOT_BYTES: usize = 8;
 
+/// A stack of fewer slots can always grow by [`crate::SLOTS`]: LuaJIT's own limit is 65,500.
+const SMALL_SLOTS: usize = 4_096;
+
 /// Rooms that a new table may ask for ahead.
 const ROOM_MAX: usize = 1 << 20;
 
@@ -218,6 +221,14 @@ impl<'vm> Stack<'vm> {
         let is_free = (0..=free as i32).contains(&count) && self.len() + count <= VALUES_MAX;
         // SAFETY: a live state. It grows by a protected call, or says that it cannot.
         is_free || unsafe { ffi::lua_checkstack(self.state, count) } != 0
+    }
+
+    /// Whether there is room for `count` values, or will be when they are pushed. A small stack is left as it
+    /// is, as it can grow: a thread that waits in a function of ours has no larger one for that.
+    #[inline]
+    pub(crate) fn can_have(&mut self, count: i32) -> bool {
+        let size = (self.address_in(layout().state_max) - self.address_in(layout().state_stack)) / SLOT_BYTES;
+        size < SMALL_SLOTS && self.len() + count <= VALUES_MAX || self.has_room(count)
     }
 
     /// Whether there is none.

@@ -19,6 +19,8 @@ use crate::stack::{Stack, Value};
 /// Coroutines without work that a VM keeps.
 pub const IDLE_MAX: usize = 1024;
 
+const NS_PER_US: u64 = 1000;
+
 /// What the compiler may use: a server's code is much, and runs for long (OpenResty's figures).
 const COMPILER: &[u8] = b"jit.opt.start('maxtrace=8000', 'maxrecord=16000', 'minstitch=3', 'maxmcode=40960')";
 
@@ -49,14 +51,15 @@ pub struct Coroutine {
     state: *mut LuaState,
     anchor: Reference,
     phase: Phase,
-    /// How long it has run since it began or yielded by itself, as far as slices of it have ended.
-    ran_ns: u64,
+    /// How long it has run since it began or yielded by itself, as far as slices of it have ended,
+    /// microseconds: up to an hour, as there may be tens of thousands of these.
+    ran_us: u32,
 }
 
 impl Coroutine {
     /// One that will run the function on its stack, with the arguments above that.
     pub(crate) fn ready(state: *mut LuaState, anchor: Reference) -> Self {
-        Self { state, anchor, phase: Phase::Ready, ran_ns: 0 }
+        Self { state, anchor, phase: Phase::Ready, ran_us: 0 }
     }
 
     pub(crate) fn state(&self) -> *mut LuaState {
@@ -215,7 +218,7 @@ impl Vm {
         self.let_go();
         let mut coroutine = self.idle.pop().unwrap_or_else(|| self.new_coroutine());
         self.stack(&coroutine).push(function);
-        (coroutine.phase, coroutine.ran_ns) = (Phase::Ready, 0);
+        (coroutine.phase, coroutine.ran_us) = (Phase::Ready, 0);
         coroutine
     }
 
@@ -231,7 +234,7 @@ impl Vm {
         // SAFETY: room for one; in mode Host no error is raised. The reference keeps it.
         let state = unsafe { ffi::lua_newthread(stack.state()) };
         let anchor = stack.take_reference();
-        Coroutine { state, anchor, phase: Phase::Finished, ran_ns: 0 }
+        Coroutine { state, anchor, phase: Phase::Finished, ran_us: 0 }
     }
 
     /// The stack of a coroutine that does not run: arguments before it is resumed, results afterwards.
@@ -276,7 +279,7 @@ impl Vm {
         let is_sliced = slice_ns != u64::MAX;
         let began_ns = if is_sliced { clock::monotonic_ns() } else { 0 };
         if is_sliced && limit_ns != u64::MAX {
-            host.set_limit_left_ns(limit_ns.saturating_sub(coroutine.ran_ns));
+            host.set_limit_left_ns(limit_ns.saturating_sub(u64::from(coroutine.ran_us) * NS_PER_US));
         }
         let above = host.replace_resumed(if is_sliced { state } else { ptr::null_mut() });
         // SAFETY: a coroutine that is not over, with as many values on its stack.
@@ -284,8 +287,9 @@ impl Vm {
         host.replace_resumed(above);
         host.replace_context(before);
         if is_sliced {
-            let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
-            coroutine.ran_ns = if host.take_sliced() { coroutine.ran_ns.saturating_add(took_ns) } else { 0 };
+            let took_us = clock::monotonic_ns().saturating_sub(began_ns) / NS_PER_US;
+            let took_us = u32::try_from(took_us).unwrap_or(u32::MAX);
+            coroutine.ran_us = if host.take_sliced() { coroutine.ran_us.saturating_add(took_us) } else { 0 };
         }
         self.what_came(coroutine, status)
     }

@@ -392,13 +392,13 @@ impl Schedule {
                 Wait::Body if is_beside => match ground.poll_body_beside(&mut self.patience, cx)? {
                     Poll::Ready(true) => Some(Answers::None),
                     Poll::Ready(false) => {
-                        body = body.or(Some(number));
+                        body = Some(body.map_or(number, |first: Number| first.min(number)));
                         None
                     }
                     Poll::Pending => None,
                 },
                 Wait::Body | Wait::BodyWork(_) => {
-                    body = body.or(Some(number));
+                    body = Some(body.map_or(number, |first: Number| first.min(number)));
                     None
                 }
                 Wait::Threads(_) => None,
@@ -408,6 +408,8 @@ impl Schedule {
             };
             ready.extend(answers.map(|answers| (number, answers)));
         }
+        // As they were made.
+        ready.sort_unstable_by_key(|(number, _)| *number);
         for (number, answers) in ready {
             self.threads.make_ready(number, answers);
         }
@@ -501,7 +503,7 @@ impl Schedule {
             Some(Pause::Sleep(ms)) => sleep(ground, ms),
             Some(Pause::Flush) => Wait::Flush,
             Some(Pause::ReadBody) => Wait::Body,
-            Some(Pause::Body(work)) => Wait::BodyWork(Some(work)),
+            Some(Pause::Body(work)) => Wait::BodyWork(Some(Box::new(work))),
             Some(Pause::Operation(operation)) => Wait::Operation(operation),
             Some(Pause::Receive(receiving)) => Wait::Receive(Box::new(receiving)),
             Some(Pause::Send(sending)) => Wait::Send(Box::new(sending)),
@@ -562,8 +564,7 @@ impl Schedule {
     fn end(&mut self, number: Number, failed: Option<Vec<u8>>, interpreter: &mut Interpreter) {
         let Some(waiter) = self.threads.end(number, failed) else { return };
         self.threads.end_wait(waiter);
-        let Some(id) = self.threads.id(number) else { return };
-        let Some(thread) = self.threads.take(id) else { return };
+        let Some(thread) = self.threads.take_over(number) else { return };
         let Some(waiting) = self.threads.get_mut(waiter) else { return };
         if let Some(coroutine) = &waiting.coroutine {
             push_results(&mut interpreter.vm.stack(coroutine), &thread);

@@ -83,7 +83,7 @@ pub(crate) fn failed(line: Option<Line>, text: String) -> Answers {
             stack.push(());
             stack.push(&*text);
         }),
-        line,
+        line.map(Box::new),
     )
 }
 
@@ -382,7 +382,7 @@ pub(crate) fn received_until((taken, line): (Taken, Option<Line>)) -> Answers {
                 stack.push(());
                 stack.push(is_last);
             }),
-            line,
+            line.map(Box::new),
         ),
         failed => received((failed, line)),
     }
@@ -394,7 +394,7 @@ pub(crate) fn received((taken, line): (Taken, Option<Line>)) -> Answers {
         Ok((data, _)) => Received::Data(data),
         Err((text, partial)) => Received::Failed(text, partial),
     };
-    Answers::Push(Box::new(move |stack| received.push(stack)), line)
+    Answers::Push(Box::new(move |stack| received.push(stack)), line.map(Box::new))
 }
 
 /// What is being sent: `writing` of its socket is Busy until it is over.

@@ -13,6 +13,9 @@ const DUE: usize = LEVELS;
 /// almost that much has passed.
 const RANGE: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 
+/// Entries that are allocated together.
+const CHUNK: usize = 64;
+
 /// Names an item in the wheel until it is removed or has fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub(crate) u32);
@@ -23,7 +26,7 @@ pub(crate) struct Wheel<T> {
     elapsed: u64,
     /// The levels, and behind them the list of what is due.
     levels: [Level; LEVELS + 1],
-    entries: Vec<Entry<T>>,
+    entries: Entries<T>,
     free: u32,
     /// What [`Wheel::next_slot`] says, if it was asked since that has changed. Timers are armed again far
     /// more often than they fire, and a loop asks twice in a turn.
@@ -54,22 +57,44 @@ struct Entry<T> {
     slot: u8,
 }
 
+/// In chunks, which stay where they are: where there are tens of thousands, a vector that grows would leave as
+/// much behind as it has.
+#[derive(Debug)]
+struct Entries<T> {
+    chunks: Vec<Vec<Entry<T>>>,
+}
+
+impl<T> Entries<T> {
+    fn at(&mut self, index: u32) -> &mut Entry<T> {
+        &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    }
+
+    fn add(&mut self, entry: Entry<T>) -> u32 {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut().expect("there is one with room");
+        chunk.push(entry);
+        (before + chunk.len() - 1) as u32
+    }
+}
+
 impl<T> Wheel<T> {
     pub(crate) fn new(now: u64) -> Self {
         let levels = std::array::from_fn(|_| Level { occupied: 0, heads: [NONE; SLOTS as usize] });
-        Self { elapsed: now, levels, entries: Vec::new(), free: NONE, first: None }
+        Self { elapsed: now, levels, entries: Entries { chunks: Vec::new() }, free: NONE, first: None }
     }
 
     /// Has `item` fire at the first `advance` to `when` or later.
     pub(crate) fn insert(&mut self, when: u64, item: T) -> Key {
         let entry = Entry { item: Some(item), when, previous: NONE, next: NONE, level: 0, slot: 0 };
         let index = if self.free == NONE {
-            self.entries.push(entry);
-            (self.entries.len() - 1) as u32
+            self.entries.add(entry)
         } else {
             let index = self.free;
-            self.free = self.entries[index as usize].next;
-            self.entries[index as usize] = entry;
+            self.free = self.entries.at(index).next;
+            *self.entries.at(index) = entry;
             index
         };
         self.link(index);
@@ -118,14 +143,13 @@ impl<T> Wheel<T> {
     }
 
     fn release(&mut self, index: u32) -> T {
-        let entry = &mut self.entries[index as usize];
-        entry.next = self.free;
-        self.free = index;
+        let entry = self.entries.at(index);
+        entry.next = std::mem::replace(&mut self.free, index);
         entry.item.take().expect("a key names an item until it is removed or fires")
     }
 
     fn link(&mut self, index: u32) {
-        let entry = &mut self.entries[index as usize];
+        let entry = self.entries.at(index);
         let when = entry.when.min(self.elapsed + RANGE - RANGE / SLOTS);
         let differing = (self.elapsed ^ when) | (SLOTS - 1);
         let mut level = ((63 - differing.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
@@ -141,17 +165,17 @@ impl<T> Wheel<T> {
         level.occupied |= 1 << slot;
         (entry.previous, entry.next) = (NONE, head);
         if head != NONE {
-            self.entries[head as usize].previous = index;
+            self.entries.at(head).previous = index;
         }
     }
 
     fn unlink(&mut self, index: u32) {
-        let Entry { previous, next, level, slot, .. } = self.entries[index as usize];
+        let &mut Entry { previous, next, level, slot, .. } = self.entries.at(index);
         if next != NONE {
-            self.entries[next as usize].previous = previous;
+            self.entries.at(next).previous = previous;
         }
         if previous != NONE {
-            self.entries[previous as usize].next = next;
+            self.entries.at(previous).next = next;
             return;
         }
         let level = &mut self.levels[level as usize];
