@@ -13,6 +13,8 @@
 //! 5. Requests are allocated by Lua, answers by the plugin, by malloc(3); both are freed here by free(3).
 //! 6. A post pushes, fences, looks for sleepers; a sleeper counts itself, fences, looks for tasks. A sleeper
 //!    is woken once, by the thread that takes it off the count.
+//! 7. One thread at a time may look for tasks before it sleeps, and says so in `looking`: nobody is woken then.
+//!    It clears that, fences, looks again, and wakes a sleeper for what is there beside its own.
 #![expect(unsafe_code, reason = "functions that plugins call, and buffers of malloc's")]
 
 use std::any::TypeId;
@@ -30,6 +32,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use arc_swap::ArcSwap;
+use clearway_os::spin::Spin;
 use clearway_os::{addresses, clock, signal};
 use crossbeam_queue::SegQueue;
 
@@ -292,6 +295,9 @@ struct Queue {
     /// Sleepers that were woken and have not noticed.
     woken: Mutex<u32>,
     bell: Condvar,
+    /// Rule 7.
+    looking: AtomicBool,
+    spin: Mutex<Spin>,
 }
 
 impl Queue {
@@ -305,6 +311,8 @@ impl Queue {
             sleepers: AtomicU32::new(0),
             woken: Mutex::new(0),
             bell: Condvar::new(),
+            looking: AtomicBool::new(false),
+            spin: Mutex::default(),
         }
     }
 
@@ -326,6 +334,13 @@ impl Queue {
 
     fn ring(&self) {
         fence(Ordering::SeqCst);
+        // Rule 7.
+        if !self.looking.load(Ordering::Relaxed) {
+            self.wake_one();
+        }
+    }
+
+    fn wake_one(&self) {
         let less = |sleepers: u32| sleepers.checked_sub(1);
         if self.sleepers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok() {
             *self.woken.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -336,7 +351,7 @@ impl Queue {
     fn finish(&self) {
         self.is_finished.store(true, Ordering::SeqCst);
         while self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.ring();
+            self.wake_one();
         }
     }
 
@@ -346,16 +361,37 @@ impl Queue {
 
     /// The next task; nothing when the queue is finished. **Blocks.**
     fn poll(&self) -> Option<(u32, u64)> {
+        let mut has_looked = false;
         loop {
             if let Some(task) = self.tasks.pop() {
                 self.leave();
+                if has_looked && self.has_work() {
+                    self.ring();
+                }
                 return Some(task);
             }
             if self.is_finished.load(Ordering::SeqCst) && self.tasks.is_empty() {
                 return None;
             }
-            self.sleep();
+            if !self.look(&mut has_looked) {
+                self.sleep();
+            }
         }
+    }
+
+    /// Rule 7: whether there is something within some microseconds. Tasks that are short come as fast, and to
+    /// wake a thread takes both sides longer.
+    fn look(&self, has_looked: &mut bool) -> bool {
+        let Ok(mut spin) = self.spin.try_lock() else { return false };
+        if !spin.is_due() {
+            return false;
+        }
+        *has_looked = true;
+        self.looking.store(true, Ordering::Relaxed);
+        let found = spin.look(|| self.has_work());
+        self.looking.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        found
     }
 
     #[expect(clippy::disallowed_methods, reason = "threads of plugins sleep here, and no other ones")]

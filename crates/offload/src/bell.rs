@@ -13,11 +13,14 @@
 //!    piece, before it sleeps again.
 //! 6. A sleeper whose time is over may end for good if announcements are left when it has taken back its
 //!    own: a later ringer finds one of them. The last one that sleeps finds none left and stays.
+//! 7. A thread that looks for work without sleeping says so in `looking`, one at a time, and a ringer that sees
+//!    it wakes nobody. When it ends its look it clears that, then fence, then it looks for work once more and
+//!    rings for what it does not take. So one of the two sees the other, as in rule 2.
 
 use std::time::{Duration, Instant};
 
 use crate::Blocking;
-use crate::sync::{AtomicU32, Futex, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, Futex, Ordering, fence};
 
 /// How a sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(crate) enum Slept {
 pub struct Bell {
     idle: AtomicU32,
     tokens: Futex,
+    /// Rule 7.
+    looking: AtomicBool,
 }
 
 impl Default for Bell {
@@ -47,16 +52,36 @@ impl Bell {
     /// A bell that nobody listens to yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { idle: AtomicU32::new(0), tokens: Futex::new(0) }
+        Self { idle: AtomicU32::new(0), tokens: Futex::new(0), looking: AtomicBool::new(false) }
     }
 
     /// Wakes one sleeper, if there is one, for work that was published before. Never waits.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
+        // Rule 7.
+        if self.looking.load(Ordering::Relaxed) {
+            return;
+        }
+        self.wake_one();
+    }
+
+    fn wake_one(&self) {
         if self.take_announcement() {
             self.tokens.word().fetch_add(1, Ordering::Release);
             self.tokens.wake(1);
         }
+    }
+
+    /// Has this thread look for work as long as `look` does, if no other one does so; what it answers. What is
+    /// there afterwards is for the caller to take, or to ring for (rule 7).
+    pub(crate) fn look(&self, look: impl FnOnce() -> bool) -> bool {
+        if self.looking.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let found = look();
+        self.looking.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        found
     }
 
     /// Whether a thread sleeps that nobody has woken. What it did before is visible then.

@@ -74,6 +74,25 @@ fn a_producer_and_two_sleepers() {
     });
 }
 
+/// Rule 7 of `bell`: while one looks nobody is woken, and nothing is left lying.
+#[test]
+fn what_comes_during_a_look_is_taken() {
+    model(3, || {
+        let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(2)));
+        let other = Arc::clone(&shared);
+        thread::spawn(move || consume(&other.0, &other.1, &other.2));
+        let producer = Arc::clone(&shared);
+        thread::spawn(move || {
+            for n in 0..2 {
+                producer.0.push(n).expect("room for both");
+                producer.1.ring();
+            }
+        });
+        shared.1.look(|| shared.0.is_ready());
+        consume(&shared.0, &shared.1, &shared.2);
+    });
+}
+
 /// Rule 6 of `bell`: of those whose time is over at once one stays, and takes what comes.
 #[test]
 fn who_sleeps_last_stays() {

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use clearway_base::log::{Level, Sink};
 use clearway_metrics::{Counter, Durations, Histogram};
 use clearway_os::clock;
+use clearway_os::spin::Spin;
 
 use crate::Blocking;
 use crate::bell::{Bell, Slept};
@@ -480,7 +481,7 @@ impl Shared {
 
     /// The life of a pool thread.
     pub(crate) fn work(&self, blocking: &Blocking, grow: &dyn Fn()) -> Over {
-        let mut kept = KeptMemory::default();
+        let (mut kept, mut spin) = (KeptMemory::default(), Spin::beside(self.threads_that_run()));
         let over = loop {
             match self.places.take_released().or_else(|| self.queue.pop()) {
                 Some(job) => {
@@ -493,6 +494,7 @@ impl Shared {
                 }
                 None if self.has_ended() => break Over::Closed,
                 None if self.take_off_surplus() => break Over::Surplus,
+                None if self.look(&mut spin) => {}
                 None => {
                     let limit = kept.begin_sleep();
                     let slept = self.bell.rest(blocking, limit, || self.has_work() || self.has_ended());
@@ -506,6 +508,19 @@ impl Shared {
         };
         self.bell.ring();
         over
+    }
+
+    /// How many threads want processors beside its own. Models have none to spare: what a look means is a model
+    /// of its own.
+    fn threads_that_run(&self) -> usize {
+        if cfg!(loom) { usize::MAX } else { self.config.loops as usize }
+    }
+
+    /// Whether there is work within some microseconds: calls that are short come as fast, and to wake a thread
+    /// takes both sides longer. Threads that stand back for others do not.
+    fn look(&self, spin: &mut Spin) -> bool {
+        let is_due = self.config.nice == 0 && spin.is_due();
+        is_due && self.bell.look(|| spin.look(|| self.has_work() || self.has_ended()))
     }
 
     fn has_work(&self) -> bool {

@@ -32,6 +32,7 @@ pub mod shared_memory;
 pub mod signal;
 mod signal_stack;
 pub mod socket;
+pub mod spin;
 pub mod stack_walk;
 pub mod stat;
 pub mod system_calls;

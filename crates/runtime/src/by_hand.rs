@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use clearway_base::log::Sink;
 
+use clearway_os::spin::Spin;
+
 use crate::event_loop::Loop;
 use crate::event_loop::loops::Loops;
 use crate::handle::{LoopRef, Runtime};
@@ -34,7 +36,7 @@ impl Runtime {
             Config { loops: 1, handover_after: None, handover_carriers: 0, processors: Vec::new(), sink };
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(&config, Restore::Batch(0))));
         let all: &'static Loops = Box::leak(Box::new(Loops::new(shared)));
-        let (new, lease) = Loop::new(0, all)?;
+        let (new, lease) = Loop::new(0, Spin::beside(usize::MAX), all)?;
         let turned: &'static Loop = Box::leak(Box::new(new));
         all.set([turned].into());
         Ok((Self(all), Hand { turned, lease, _here: PhantomData }))

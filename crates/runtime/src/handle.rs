@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use clearway_os::clock;
+use clearway_os::spin::Spin;
 
 use crate::event_loop::Loop;
 use crate::event_loop::loops::Loops;
@@ -47,7 +48,7 @@ impl Runtime {
         let mut leases = Vec::new();
         let mut loops: Vec<&'static Loop> = Vec::new();
         for index in 0..config.loops {
-            let (new, lease) = Loop::new(index, all)?;
+            let (new, lease) = Loop::new(index, Spin::beside(config.loops), all)?;
             loops.push(Box::leak(Box::new(new)));
             leases.push(lease);
         }
@@ -216,6 +217,14 @@ impl LoopRef {
         clock::monotonic_ns()
     }
 
+    /// Says that a task of this loop waits for an answer of another thread that mostly comes within
+    /// microseconds, until what this returns is dropped: the loop may look for it so long before it sleeps.
+    #[must_use]
+    pub fn expect_answer(self) -> Expected {
+        self.0.expected.fetch_add(1, Ordering::Relaxed);
+        Expected(self)
+    }
+
     /// Another loop of its runtime.
     ///
     /// # Panics
@@ -244,6 +253,16 @@ impl LoopRef {
     #[must_use]
     pub fn index(self) -> usize {
         self.0.remote.index
+    }
+}
+
+/// See [`LoopRef::expect_answer`].
+pub struct Expected(LoopRef);
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let before = self.0.0.expected.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "what is expected is counted");
     }
 }
 

@@ -36,7 +36,7 @@ pub use crate::by_hand::{Hand, Left};
 #[cfg(not(loom))]
 pub use crate::{
     event_loop::BACKLOG_PER_MS,
-    handle::{LoopRef, Runtime, TASK_OVERHEAD, Timer},
+    handle::{Expected, LoopRef, Runtime, TASK_OVERHEAD, Timer},
     handover::observer::{Account, Observer, StuckPoll, Wish},
     handover::suspects::Tag,
     hooks::{Hooks, PerLoop},

@@ -12,7 +12,7 @@ use clearway_luajit::plugin_library::{Failed, Visibility, Wanted, begin};
 use clearway_luajit::resty_ffi::{Posting, Waiting, is_open, set_poster};
 use clearway_luajit::{Call, Fault, Raise, Returns, Stack, Value};
 use clearway_offload::{Pool, PoolConfig, Task};
-use clearway_runtime::Timer;
+use clearway_runtime::{LoopRef, Timer};
 
 use super::room::{Install, put};
 use crate::current::{Current, LuaPhase, Pause, Phases, Run, YIELDABLE, allow, current, pause};
@@ -52,7 +52,11 @@ fn post(posting: &mut Posting<'_>) -> bool {
         let may_wait = YIELDABLE.has(current.phase);
         if may_wait {
             let watch = Watch::of(current);
-            current.pause = Some(Pause::Operation(Operation::new(answer(waiting, watch))));
+            let expected = current.home().map(LoopRef::expect_answer);
+            current.pause = Some(Pause::Operation(Operation::new(async move {
+                let _expected = expected;
+                answer(waiting, watch).await
+            })));
         }
         may_wait
     });

@@ -210,6 +210,7 @@ impl Drop for Posted {
 
 /// Waits for a call, for so long at most. One that has not begun by then is not run.
 async fn wait(mut posted: Posted, home: LoopRef, timeout_ms: Option<u64>) -> Answers {
+    let _expected = home.expect_answer();
     let timer = timeout_ms.map(|timeout_ms| {
         let timer = Timer::new(home);
         timer.arm(home.now_ms() + timeout_ms);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use clearway_base::memory;
 use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
+use clearway_os::spin::Spin;
 
 use crate::event_loop::crowd::CROWDED;
 use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks, Watch};
@@ -90,6 +91,8 @@ pub(crate) struct Loop {
     /// How long its turns take, smoothed, in 1/16 ms; the owner writes it.
     lag: AtomicU32,
     pub(crate) counters: LoopCounters,
+    /// Answers of other threads that tasks of this loop expect within microseconds.
+    pub(crate) expected: AtomicU32,
     owned: UnsafeCell<Owned>,
 }
 
@@ -104,6 +107,7 @@ struct Owned {
     is_crowded: bool,
     meter: Meter,
     tidying: Tidying,
+    spin: Spin,
 }
 
 // SAFETY: `owned` is reached through `Loop::turn` only, whose caller is the owner (rule 5); all
@@ -147,7 +151,7 @@ pub(crate) enum Exit {
 
 impl Loop {
     /// A loop that carrier `index` will run, and the lease to start it with.
-    pub(crate) fn new(index: usize, all: &'static Loops) -> io::Result<(Self, Lease)> {
+    pub(crate) fn new(index: usize, spin: Spin, all: &'static Loops) -> io::Result<(Self, Lease)> {
         let (word, lease) = Word::new(index);
         let (epoll, signal) = (Epoll::new()?, EventFd::new()?);
         epoll.add(signal.as_fd(), Token::SIGNAL.0, EventFlags::IN | EventFlags::ET)?;
@@ -161,6 +165,7 @@ impl Loop {
             is_crowded: false,
             meter: Meter::new(),
             tidying: Tidying::default(),
+            spin,
         };
         let remote = Remote {
             word,
@@ -182,6 +187,7 @@ impl Loop {
             unix_ms: AtomicU64::new(clock::unix_ms()),
             lag: AtomicU32::new(0),
             counters: LoopCounters::default(),
+            expected: AtomicU32::new(0),
             owned: UnsafeCell::new(owned),
         };
         Ok((new, lease))
@@ -428,6 +434,10 @@ impl Loop {
             let tidy_ms = self.tidy(&mut owned.tidying, now_ns / NS_PER_MS);
             let next_ms = owned.timers.next_ms().into_iter().chain(tidy_ms).min();
             timeout = next_ms.map(|at| at.saturating_sub(now_ns / NS_PER_MS));
+            if self.expected.load(Ordering::Relaxed) > 0 && owned.spin.is_due() {
+                // Found or not, `begin_wait` says so.
+                owned.spin.look(|| !self.remote.inject.is_empty());
+            }
         }
         if self.remote.begin_wait(lease) {
             timeout = Some(0);
