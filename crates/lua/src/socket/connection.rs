@@ -130,7 +130,8 @@ impl Conn {
     /// Whether nothing more can come, as far as the loop has learned.
     pub(crate) fn rest(&self) -> Rest {
         match &self.carrier {
-            Carrier::Plain(socket) if socket.probe() == Probe::Ended => Rest::Ended,
+            // What comes later its pool is told of.
+            Carrier::Plain(socket) if !socket.is_quiet() && socket.probe() == Probe::Ended => Rest::Ended,
             Carrier::Plain(_) => Rest::Quiet,
             Carrier::Tls(stream) => {
                 let Some(mut stream) = stream.enter() else { return Rest::Quiet };

@@ -96,6 +96,11 @@ impl Socket {
         coop::poll_budget(cx).map(|()| Woken::Readable)
     }
 
+    /// Whether the loop watches it, and has learned of nothing since it was read to its end.
+    pub fn is_quiet(&self) -> bool {
+        self.io.registered().is_some_and(|(_, state)| !self.io.may_read(state))
+    }
+
     /// Whether the loop has learned of something (data, the end) that has not been read. What has come since
     /// it looked last, or before it watched, it does not know.
     pub fn has_unread(&self) -> bool {
