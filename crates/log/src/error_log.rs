@@ -4,6 +4,7 @@
 use std::fmt::{self, Write};
 
 use clearway_base::date::error_log_time;
+use clearway_base::kept_lines;
 use clearway_base::log::{Level, Record, Sink, for_each_part};
 
 use crate::local_time::UtcOffset;
@@ -70,9 +71,11 @@ impl ErrorLog {
         let mut takers =
             self.targets.iter().filter(|target| record.level <= target.level && wanted(&target.to));
         let Some(first) = takers.next() else { return };
-        let unix_seconds = (clearway_os::clock::unix_ms() / 1000).cast_signed();
+        let unix_ms = clearway_os::clock::unix_ms();
+        let unix_seconds = (unix_ms / 1000).cast_signed();
         let offset_minutes = self.utc_offset.minutes();
         let line = self.line(record, unix_seconds, offset_minutes);
+        kept_lines::note(record.level, unix_ms, &line[..line.len() - 1]);
         let message = |to: &Syslog| {
             let text = &line[..line.len() - 1];
             let mut message = to.begin(Some(record.level), unix_seconds, offset_minutes, text.len());

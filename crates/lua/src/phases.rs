@@ -34,9 +34,12 @@ pub use upstream_handshake::{LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VERIFY};
 
 use std::sync::Arc;
 
+use clearway_base::kept_lines;
 use clearway_base::log::Sink;
 use clearway_http::Snapshot;
 use clearway_runtime::Runtime;
+
+use crate::vm::settings::LUA_MAIN;
 
 /// Makes the VMs of a configuration that is about to be used, and runs `init_by_lua` in each. Takes its time:
 /// not to be called on a loop.
@@ -44,6 +47,7 @@ use clearway_runtime::Runtime;
 /// # Errors
 /// What `init_by_lua` raised, or that a VM cannot be made.
 pub fn prepare(snapshot: &Arc<Snapshot>, runtime: Runtime, sink: &Arc<dyn Sink>) -> Result<(), String> {
+    kept_lines::keep(*snapshot.conf(&LUA_MAIN).kept_lines_bytes);
     crate::vm::vms::prepare(snapshot, runtime, sink, crate::api::install)?;
     crate::pooled::prepare(snapshot, runtime, sink, crate::api::install);
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use arc_swap::ArcSwap;
+use clearway_base::kept_lines;
 use clearway_base::log::{Level, Verbatim};
 use clearway_luajit::{Call, FastCall, Fault, JIT_MODULES, Raise, Reply, Returns};
 use clearway_os::signal::{self, Signal};
@@ -93,6 +94,12 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "monotonic_ms", |call| number(call, clock::monotonic_ms() as f64));
         put(stack, "raw_log", raw_log);
         put(stack, "filter_level", filter_level);
+        put(stack, "are_lines_kept", |call| {
+            call.stack.push(kept_lines::is_kept());
+            Ok(Returns::Values(1))
+        });
+        put(stack, "keep_lines", keep_lines);
+        put(stack, "take_line", take_line);
         put(stack, "process_type", |call| {
             // As upstream's, whose `init_by_lua` runs in the master.
             let phase = call.with_context::<Run, _>(|current| current.phase);
@@ -161,6 +168,22 @@ fn raw_log(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     call.stack.push(level.is_some());
     Ok(Returns::Values(1))
+}
+
+/// (level): has lines of it and more severe ones kept; whether there is such a level.
+fn keep_lines(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let level = level_of(call.number(1)?);
+    call.stack.push(level.is_some_and(kept_lines::set_least));
+    Ok(Returns::Values(1))
+}
+
+/// Level, time in seconds and text of the oldest line that is kept; nothing if there is none.
+fn take_line(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let Some(line) = kept_lines::take() else { return Ok(Returns::Values(0)) };
+    call.stack.push(f64::from(line.level as u8));
+    call.stack.push(line.unix_ms as f64 / 1000.0);
+    call.stack.push(&line.text[..]);
+    Ok(Returns::Values(3))
 }
 
 /// The least severe level that is logged where the code runs.

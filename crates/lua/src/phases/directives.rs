@@ -438,6 +438,33 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         handler: read_shared_dict,
     },
     Spec {
+        name: "lua_capture_error_log",
+        contexts: context::HTTP,
+        args: Args::TAKE1,
+        syntax: "lua_capture_error_log SIZE",
+        default: "",
+        doc: "Keeps the lines that are written to error logs, up to so many bytes of them, for `get_logs` of \
+              `ngx.errlog`, which takes them away; the oldest lines make room. All loops of a process keep \
+              them together.",
+        example: "
+            lua_capture_error_log 100k;",
+        see: &["error_log"],
+        handler: |scope, directive| {
+            let size = printed(&directive.args[0]).to_vec();
+            set(directive, &mut scope.conf.main(&LUA_MAIN).kept_lines_bytes, |directive| {
+                match usize::try_from(directive.size(0)?).unwrap_or(usize::MAX) {
+                    bytes @ KEPT_BYTES_MIN.. => Ok(bytes),
+                    _ => Err(directive.error(message(&[
+                        &"invalid capture error log size \"",
+                        &size,
+                        &"\", minimum size is ",
+                        &KEPT_BYTES_MIN.to_string(),
+                    ]))),
+                }
+            })
+        },
+    },
+    Spec {
         name: "lua_thread_cache_max_entries",
         contexts: context::HTTP,
         args: Args::TAKE1,
@@ -646,6 +673,9 @@ pub(super) static OTHERS: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Lines that are kept have so much room at least, as OpenResty has it.
+const KEPT_BYTES_MIN: usize = 4096;
 
 /// Polls that take less long are not looked at one by one.
 const RUN_TIME_MIN: Duration = Duration::from_millis(10);

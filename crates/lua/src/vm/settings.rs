@@ -72,6 +72,8 @@ settings! {
         pub(crate) regex_match_limit: Setting<u32> = 0_u32,
         pub(crate) reserve_vms: Setting<Reserves>,
         pub(crate) max_memory_bytes: Setting<Option<usize>>,
+        /// `lua_capture_error_log`; 0: none are kept.
+        pub(crate) kept_lines_bytes: Setting<usize> = 0_usize,
         /// Code of filters that is in files: VMs begin with it.
         pub(crate) ahead: Own<Vec<Arc<Code>>>,
         pub(crate) dictionaries: Own<Vec<Arc<Zone>>>,

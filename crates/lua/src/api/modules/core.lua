@@ -237,16 +237,38 @@ function errlog.get_sys_filter_level()
     return native.filter_level()
 end
 
--- Lines are not kept: there is no directive for it.
+local NOT_KEPT = 'directive "lua_capture_error_log" is not set'
+
 function errlog.set_filter_level(level)
     if not level then
         return nil, 'missing "level" argument'
     end
-    return nil, 'directive "lua_capture_error_log" is not set'
+    if not native.are_lines_kept() then
+        return nil, NOT_KEPT
+    end
+    if not native.keep_lines(level) then
+        return nil, "bad log level: " .. level
+    end
+    return true
 end
 
-function errlog.get_logs()
-    return nil, 'directive "lua_capture_error_log" is not set'
+-- Level, time and text of each line that is taken, up to `most`, behind one another.
+function errlog.get_logs(most, lines)
+    if not native.are_lines_kept() then
+        return nil, NOT_KEPT
+    end
+    lines = lines or {}
+    local count = 0
+    for _ = 1, most or 10 do
+        local level, time, text = native.take_line()
+        if not level then
+            break
+        end
+        lines[count + 1], lines[count + 2], lines[count + 3] = level, time, text
+        count = count + 3
+    end
+    lines[count + 1] = nil
+    return lines
 end
 
 local process, process_type, master = { version = VERSION }, native.process_type, native.master_pid
