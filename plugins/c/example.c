@@ -4,7 +4,8 @@
  *
  * `greet` answers with a page, `echo` with the body of the request, `check` lets requests with the right key
  * through (`config=KEY`), `count` counts what it is told of and `counted` tells. The others are what plugins
- * should not do: `crash`, `silence` (it never answers), `twice`, `nonsense`, `sleep`. */
+ * should not do: `crash`, `silence` (it never answers), `twice`, `nonsense`, `sleep`, `flood` (it answers a
+ * hundred thousand calls that were never made, and its own as often). */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,6 +21,21 @@ static void text_answer(struct answer *answer, const char *status, const void *t
     clearway_put(answer, ":status", status, strlen(status));
     clearway_put(answer, "Content-Type", "text/plain", 10);
     clearway_put(answer, ":body", text, length);
+}
+
+/* How many answers are taken of a hundred thousand to other uses of this call's place, of one that is longer
+ * than a message may be, and of a hundred thousand to the call itself. */
+static unsigned long flood(const struct clearway_plugin *plugin, uint64_t call, const struct answer *answer) {
+    unsigned long taken = 0;
+    for (uint64_t other = 1; other <= 100000; other++) {
+        uint64_t never = call + (other << 32);
+        taken += plugin->answer(plugin, never, answer->bytes, answer->length) == CLEARWAY_TAKEN;
+    }
+    taken += plugin->answer(plugin, call, answer->bytes, UINT32_MAX) == CLEARWAY_TAKEN;
+    for (int again = 0; again < 100000; again++) {
+        taken += plugin->answer(plugin, call, answer->bytes, answer->length) == CLEARWAY_TAKEN;
+    }
+    return taken;
 }
 
 /* Whether there is an answer. */
@@ -56,6 +72,10 @@ static int work(const struct clearway_plugin *plugin, uint64_t call, struct answ
     } else if (clearway_is(function, "twice")) {
         text_answer(answer, "200", "once\n", 5);
         plugin->answer(plugin, call, answer->bytes, answer->length);
+    } else if (clearway_is(function, "flood")) {
+        text_answer(answer, "200", "flooded\n", 8);
+        atomic_store(&told, flood(plugin, call, answer));
+        return 0;
     } else if (clearway_is(function, "sleep")) {
         sleep(1);
         text_answer(answer, "200", "slept\n", 6);

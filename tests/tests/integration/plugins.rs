@@ -12,6 +12,9 @@ use rustix::process::Signal;
 
 use crate::deployed;
 
+mod examples;
+mod lives;
+
 /// Two plugins of one library, in the server's process and beside it.
 const HTTP: &str = "
     plugin inside library=example.so config=secret calls=8 message=16k;
@@ -50,6 +53,9 @@ const HTTP: &str = "
         location /beside/late { plugin_timeout 100ms; plugin_pass beside sleep; }
         location /beside/crash { plugin_pass beside crash; }
         location /beside/sleep { plugin_pass beside sleep; }
+        location /inside/sleep { plugin_pass inside sleep; }
+        location /inside/flood { plugin_pass inside flood; }
+        location /beside/flood { plugin_pass beside flood; }
         location /missing { plugin_pass missing greet; }
         location /missing_beside { plugin_pass missing_beside greet; }
     }";
@@ -70,11 +76,14 @@ fn source(path: &str) -> String {
 fn start() -> Server {
     deployed("events { }", HTTP)
         .prepared(|prefix| {
-            let options =
-                ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", &source("c/example.c"), "-lpthread"];
-            compile("cc", &options, &prefix.join("example.so"));
+            build_c(&prefix.join("example.so"));
         })
         .start()
+}
+
+fn build_c(library: &Path) {
+    let options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", &source("c/example.c"), "-lpthread"];
+    compile("cc", &options, library);
 }
 
 fn ask(server: &Server, method: &str, path: &str, more: &str, body: &str) -> Response {
@@ -144,6 +153,60 @@ fn plugins_that_do_wrong_harm_their_own_requests_only() {
     assert_eq!(server.get("/cheap").text(), "cheap");
 }
 
+/// Answers that nobody waits for are dropped, however many there are, and others are served meanwhile.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
+fn a_plugin_that_floods_is_heard_once() {
+    let server = start();
+    for way in WAYS {
+        let is_over = AtomicBool::new(false);
+        let flooded = thread::scope(|scope| {
+            let other = scope.spawn(|| visit(&server, "/cheap", &is_over));
+            let texts: Vec<_> = (0..5).map(|_| server.get(&format!("/{way}/flood")).text()).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(other.join().expect("all are answered") > 0);
+            texts
+        });
+        assert_eq!(flooded, ["flooded\n"; 5]);
+        expect_soon("one answer of each was taken", || server.get(&format!("/{way}/counted")).text() == "1");
+        assert_eq!(server.get(&format!("/{way}/greet?then")).text(), format!("hello then from {way}\n"));
+    }
+}
+
+/// A client that leaves before its answer costs its place until that comes, and nothing else.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
+fn answers_to_clients_that_have_left_are_dropped() {
+    let server = start();
+    for way in WAYS {
+        for round in 0..3 {
+            let leaving: Vec<_> = (0..4)
+                .map(|_| {
+                    let mut client = server.connect();
+                    client.send(format!("GET /{way}/sleep HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+                    client
+                })
+                .collect();
+            assert_eq!(server.get("/cheap").text(), "cheap");
+            drop(leaving);
+            let greeting = format!("hello {round} from {way}\n");
+            expect_soon("places come back", || {
+                server.get(&format!("/{way}/greet?{round}")).text() == greeting
+            });
+        }
+    }
+}
+
+/// Asks until that is over; how often.
+fn visit(server: &Server, path: &str, is_over: &AtomicBool) -> usize {
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        assert_eq!(server.get(path).status, 200, "{path}");
+        count += 1;
+    }
+    count
+}
+
 /// Requests that it has not answered get a 502, it is there again, and nobody else notices.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
@@ -154,14 +217,7 @@ fn a_plugin_that_crashes_beside_the_server_is_started_again() {
         let others: Vec<_> = ["/cheap", "/inside/greet"]
             .map(|path| {
                 let (server, is_over) = (&server, &is_over);
-                scope.spawn(move || {
-                    let mut count = 0;
-                    while !is_over.load(Ordering::Relaxed) {
-                        assert_eq!(server.get(path).status, 200, "{path}");
-                        count += 1;
-                    }
-                    count
-                })
+                scope.spawn(move || visit(server, path, is_over))
             })
             .into();
         (0..3).for_each(|round| crash(&server, round));
@@ -202,7 +258,7 @@ fn a_reload_leaves_plugins_alone() {
     server.configure(&text);
     server.signal(Signal::HUP);
     expect_soon("it is not named any more", || server.get("/beside/greet").status == 404);
-    expect_soon("it ends", || children_with(&server) == 0);
+    expect_soon("it ends", || children_with(&server, "example.so") == 0);
     assert_eq!(server.get("/inside/counted").text(), "3");
 }
 
@@ -212,14 +268,14 @@ fn a_reload_leaves_plugins_alone() {
 fn processes_of_plugins_end() {
     let mut server = start();
     assert_eq!(server.get("/beside/greet").status, 200);
-    assert_eq!(children_with(&server), 1);
+    assert_eq!(children_with(&server, "example.so"), 1);
     server.stop();
-    expect_soon("it ends", || children_with(&server) == 0);
+    expect_soon("it ends", || children_with(&server, "example.so") == 0);
 }
 
-/// How many processes have the environment of a plugin and this server's prefix in it.
-fn children_with(server: &Server) -> usize {
-    let library = server.prefix().join("example.so");
+/// How many processes have the environment of a plugin and this library of the server's in it.
+fn children_with(server: &Server, library: &str) -> usize {
+    let library = server.prefix().join(library);
     let wanted = format!("CLEARWAY_PLUGIN_LIBRARY={}", library.display());
     let processes = std::fs::read_dir("/proc").expect("procfs").filter_map(Result::ok);
     let has = |directory: &Path| {
@@ -227,144 +283,4 @@ fn children_with(server: &Server) -> usize {
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     };
     processes.filter(|entry| has(&entry.path())).count()
-}
-
-/// Where an example may run.
-const BOTH: &[&str] = &["process", ""];
-const BESIDE: &[&str] = &["process"];
-
-/// Asks an example for what all of them do. `build` puts its library into the prefix, as `example.so`, and
-/// whatever `config` names.
-fn ask_example(language: &str, places: &[&str], config: &str, build: fn(&Path)) {
-    for place in places {
-        let http = format!(
-            "plugin example library=example.so 'config={config}' {place};
-            plugin_timeout 60s;
-            server {{
-                listen 127.0.0.1:%%PORT%%;
-                location /greet {{ plugin_pass example greet; }}
-                location /echo {{ plugin_pass example echo; }}
-                location /unknown {{ plugin_pass example unknown; }}
-                location /private {{ plugin_access example check; echo -n private; }}
-            }}"
-        );
-        let mut server = deployed("events { }", &http).prepared(build).start();
-        ask_each(&server, language);
-        server.signal(Signal::HUP);
-        server.wait_log("logs/error.log", "reconfiguring");
-        expect_soon("it answers", || {
-            server.get("/greet?then").text() == format!("hello then from {language}\n")
-        });
-        assert!(server.stop().success(), "{language} {place}: TERM reaches the server");
-    }
-}
-
-fn ask_each(server: &Server, language: &str) {
-    assert_eq!(server.get("/greet?you").text(), format!("hello you from {language}\n"));
-    for body in ["", "a body", &"0123456789".repeat(1000)] {
-        assert_eq!(ask(server, "POST", "/echo", "", body).text(), body);
-    }
-    assert_eq!(server.get("/private").status, 403);
-    assert_eq!(ask(server, "GET", "/private", "X-Key: key\r\n", "").text(), "private");
-    assert_eq!(server.get("/unknown").status, 404);
-    thread::scope(|scope| {
-        for client in 0..4 {
-            scope.spawn(move || {
-                for nth in 0..50 {
-                    let said = server.get(&format!("/greet?{client}-{nth}")).text();
-                    assert_eq!(said, format!("hello {client}-{nth} from {language}\n"));
-                }
-            });
-        }
-    });
-}
-
-/// Words that a program prints.
-fn words(program: &str, arguments: &[&str]) -> Vec<String> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-    String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
-}
-
-/// Builds a library of C.
-fn compile_host(path: &str, more: &[String], prefix: &Path) {
-    let source = source(path);
-    let mut options = vec!["-shared", "-fPIC", "-O1", "-Wall", "-Werror", &source];
-    options.extend(more.iter().map(String::as_str));
-    options.push("-lpthread");
-    compile("cc", &options, &prefix.join("example.so"));
-}
-
-#[test]
-#[cfg_attr(nginx_under_test, ignore = "its directives are Clearway's")]
-fn the_example_in_rust_does_the_same() {
-    ask_example("Rust", BOTH, "key", |prefix| {
-        let options = ["--edition", "2024", "--crate-type", "cdylib", &source("rust/example.rs")];
-        compile("rustc", &options, &prefix.join("example.so"));
-    });
-}
-
-#[test]
-#[ignore = "wants Go: ./x plugins"]
-fn the_example_in_go_does_the_same() {
-    ask_example("Go", BOTH, "key", |prefix| {
-        let library = prefix.join("example.so");
-        let made = Command::new("go")
-            .args(["build", "-buildmode=c-shared", "-o"])
-            .arg(&library)
-            .arg(".")
-            .env("GOFLAGS", "-mod=mod")
-            .current_dir(source("go"))
-            .output()
-            .expect("go is there");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    });
-}
-
-#[test]
-#[ignore = "wants Python with its headers: ./x plugins"]
-fn the_example_in_python_does_the_same() {
-    ask_example("Python", BOTH, "%%PREFIX%%/example.py", |prefix| {
-        // The interpreter writes beside what it reads.
-        for name in ["example.py", "clearway.py"] {
-            std::fs::copy(source(&format!("python/{name}")), prefix.join(name)).expect("there is room");
-        }
-        let options = words("python3-config", &["--includes", "--ldflags", "--embed"]);
-        compile_host("python/host.c", &options, prefix);
-    });
-}
-
-#[test]
-#[ignore = "wants a JDK: ./x plugins"]
-fn the_example_in_java_does_the_same() {
-    ask_example("Java", BOTH, "%%PREFIX%%/classes", |prefix| {
-        let made = Command::new("javac")
-            .arg("-d")
-            .arg(prefix.join("classes"))
-            .arg(source("java/Example.java"))
-            .output()
-            .expect("javac is there");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let shown = words(
-            "sh",
-            &["-c", "java -XshowSettings:properties -version 2>&1 | sed -n 's/.*java.home = //p'"],
-        );
-        let home = shown.first().expect("a JDK says where it is");
-        let options = [
-            format!("-I{home}/include"),
-            format!("-I{home}/include/linux"),
-            format!("-L{home}/lib/server"),
-            format!("-Wl,-rpath,{home}/lib/server"),
-            "-ljvm".to_owned(),
-        ];
-        compile_host("java/host.c", &options, prefix);
-    });
-}
-
-#[test]
-#[ignore = "wants Node: ./x plugins"]
-fn the_example_for_node_does_the_same() {
-    ask_example("Node", BESIDE, &format!("node {}", source("node/example.js")), |prefix| {
-        compile_host("node/host.c", &[], prefix);
-    });
 }

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use clearway_testkit::{Binary, Server, Setup};
+use clearway_testkit::client::PATIENCE;
+use clearway_testkit::{Binary, End, Server, Setup};
 
 use super::{ask, check};
 
 /// What it does is the first letter of a task: `N` is not answered, `T` is answered twice, and what is no
-/// task as well, `F` fails, `H` is held until there is a file of that name.
+/// task as well, `Z` is answered a hundred thousand times, `F` fails, `H` is held until there is a file of that
+/// name.
 const PLUGIN: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>
@@ -36,6 +38,9 @@ static void *work(void *queue)
             memcpy(answer, request, len + 1);
         }
         ngx_http_lua_ffi_respond(task, what == 'F' ? 7 : 0, answer, len);
+        for (int i = 0; what == 'Z' && i < 100000; i++) {
+            ngx_http_lua_ffi_respond(task, 0, NULL, 0);
+        }
         if (what == 'T') {
             ngx_http_lua_ffi_respond(task, 0, NULL, 0);
             ngx_http_lua_ffi_respond(NULL, 0, NULL, 0);
@@ -196,6 +201,17 @@ fn faults_of_plugins_stay_with_them() {
         "location = /twice { content_by_lua_block {
              for i = 1, 100 do check('Twice' .. i) end
              ngx.print('ok') } }
+         location = /flood { content_by_lua_block {
+             local threads = {}
+             for i = 1, 5 do threads[i] = ngx.thread.spawn(check, 'Zillions' .. i) end
+             for i = 1, 5 do assert(ngx.thread.wait(threads[i])) end
+             ngx.print(check('behind')) } }
+         location = /late { lua_check_client_abort on; content_by_lua_block {
+             local path = ngx.config.prefix() .. 'late'
+             os.remove(path)
+             ngx.on_abort(function() io.open(path, 'w'):close() ngx.exit(499) end)
+             ngx.say('begun') ngx.flush(true)
+             assert(load()):echo('H' .. path) } }
          location = /never { content_by_lua_block {
              ngx.print('never' , ngx.flush(true)) assert(load()):echo('Never') } }
          location = /killed { content_by_lua_block {
@@ -218,13 +234,39 @@ fn faults_of_plugins_stay_with_them() {
              for i = 1, 4 do ngx.thread.wait(threads[i]) end
              ngx.print(before > 0 and before == refused) } }",
     );
-    check(&server, &[("/twice", 200, "ok"), ("/killed", 200, "ok "), ("/full", 200, "true")]);
+    check(
+        &server,
+        &[("/twice", 200, "ok"), ("/flood", 200, "ok "), ("/killed", 200, "ok "), ("/full", 200, "true")],
+    );
+    for _ in 0..3 {
+        // It is held until the client has left, and answered then.
+        let mut leaving = server.connect();
+        leaving.send(b"GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut said = Vec::new();
+        while !said.windows(5).any(|part| part == b"begun") {
+            assert_eq!(leaving.next_event(PATIENCE), End::Data, "{}", server.error_log());
+            said.extend(leaving.take_received());
+        }
+        drop(leaving);
+        check(&server, &[("/echo", 200, "ok ")]);
+    }
     for _ in 0..3 {
         let mut leaving = server.connect();
         leaving.send(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
     }
     check(&server, &[("/echo", 200, "ok "), ("/plain", 200, "plain")]);
     assert!(server.stop().success(), "it ends with threads of a plugin in it");
+}
+
+/// A plugin that does not answer is told of, as what holds a loop is.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn a_plugin_that_does_not_answer_is_reported() {
+    let server = server("location = /never { content_by_lua_block { assert(load()):echo('Never') } }");
+    let mut waiting = server.connect();
+    waiting.send(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("logs/error.log", "a plugin has not answered a task of Lua for 5 s");
+    check(&server, &[("/echo", 200, "ok "), ("/plain", 200, "plain")]);
 }
 
 /// Signals reach the server although threads of a plugin do not block them.
