@@ -3,7 +3,8 @@
 //! short; `garbage`: what a request leaves behind; `loops`: `incr` from two loops; `report`: what a report
 //! says of a workload that blocks; `reload`: reloads under a load of Lua, some of which fail. `redis`,
 //! `capture`, `threads`: what waits beside requests; `faults`: servers of sockets that fail, and clients that
-//! leave; `worker-thread`: calls that run in threads of pools, and what their VMs keep.
+//! leave; `worker-thread`: calls that run in threads of pools, and what their VMs keep; `plugins`: tasks of a
+//! plugin in C; `remedies`: what handlers that block cost others, and the same elsewhere.
 
 mod beside;
 mod blocked;
@@ -19,7 +20,8 @@ use crate::args::Args;
 use crate::servers;
 
 const USAGE: &str = "lua blocked | soak MINUTES | cpu | garbage | loops | report | reload | redis | \
-                     capture | threads | faults MINUTES | worker-thread";
+                     capture | threads | faults MINUTES | worker-thread | plugins | \
+                     remedies";
 
 pub(crate) fn command(mut args: Args) -> Result<(), String> {
     let words = args.words();
@@ -43,6 +45,8 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
             faults::command(args, minutes)
         }
         ["worker-thread"] => calls::command(args),
+        ["plugins"] => calls::plugins(args),
+        ["remedies"] => blocked::remedies(args),
         _ => Err(USAGE.to_owned()),
     }
 }

@@ -1,6 +1,7 @@
 //! `lua blocked` and `lua soak`: one location's Lua spins or sleeps for a tenth of a second, 50 times a
 //! second; beside it, on a schedule, connections that have nothing to do with Lua and connections whose Lua
-//! is short.
+//! is short. `lua remedies`: a handler that takes 10 ms of CPU, or waits so long for a program, as often; and the
+//! same in a thread of a pool, in a plugin and with `ngx.pipe`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,12 +11,13 @@ use std::time::Duration;
 use clearway_testkit::Server;
 use clearway_testkit::process::{rss_bytes, threads};
 
+use super::calls::{MODULES, compile};
 use super::{server, under_test, verdict};
 use crate::args::Args;
 use crate::closed::Next;
 use crate::connection::request;
 use crate::open_loop::{self, Requests, Schedule, ScheduleOutcome};
-use crate::servers::{self, User, config, socket_address, total};
+use crate::servers::{self, User, config, config_with, socket_address, total};
 use crate::stats::Latencies;
 
 /// Of the first second the reserve is made, and the location gets known.
@@ -89,6 +91,63 @@ pub(super) fn command(mut args: Args) -> Result<(), String> {
         }
     }
     verdict(&promises)
+}
+
+/// What `lua remedies` compares: (what it is, the location).
+const REMEDIES: [(&str, &str); 6] = [
+    ("nothing", ""),
+    ("computes in the handler", "/burn"),
+    ("computes in a thread of a pool", "/burn_thread"),
+    ("computes in a plugin", "/burn_plugin"),
+    ("waits in os.execute", "/wait"),
+    ("waits with ngx.pipe", "/wait_pipe"),
+];
+
+const REMEDY_LOCATIONS: &str = "
+    location /lua { content_by_lua_block { ngx.say('hello') } }
+    location /burn { content_by_lua_block {
+        require('bench_calls').burn(0.01)
+        ngx.say('done') } }
+    location /burn_thread { content_by_lua_block {
+        assert(ngx.run_worker_thread('w', 'bench_calls', 'burn', 0.01))
+        ngx.say('done') } }
+    location /burn_plugin { content_by_lua_block {
+        assert(load():echo('Burn'))
+        ngx.say('done') } }
+    location /wait { content_by_lua_block {
+        os.execute('sleep 0.01')
+        ngx.say('done') } }
+    location /wait_pipe { content_by_lua_block {
+        assert(require('ngx.pipe').spawn({ 'sleep', '0.01' })):wait()
+        ngx.say('done') } }";
+
+/// What others take beside each.
+pub(super) fn remedies(mut args: Args) -> Result<(), String> {
+    let seconds: u64 = args.take("secs", 5)?;
+    let rates = Rates { cheap: args.take("rate", 1000.0)?, lua: args.take("lua-rate", 500.0)? };
+    args.finish()?;
+    let library = compile()?;
+    let (binary, main) = under_test();
+    let main = format!("{main}\nthread_pool w threads=1;");
+    let http = format!(
+        "lua_package_path \"{MODULES}/?.lua;;\";
+         init_by_lua_block {{ require 'resty_ffi' function load() return assert(ngx.load_ffi('{}')) end }}",
+        library.display()
+    );
+    let mut lost = 0;
+    for (what, path) in REMEDIES {
+        let config = config_with(1, &main, &http, REMEDY_LOCATIONS);
+        let running = servers::start(&binary, &config, User::Same, None);
+        let length = FIRST + Duration::from_secs(seconds);
+        let seen =
+            measure(socket_address(&running), path, rates, length).map_err(|error| error.to_string())?;
+        println!("{what}\n  {}", row(path, &seen));
+        lost += seen.lost;
+    }
+    if let Some(dir) = library.parent() {
+        let _ = std::fs::remove_dir_all(dir);
+    }
+    verdict(&[(lost == 0, format!("{lost} requests were lost"))])
 }
 
 fn judge(what: &str, seen: &Seen, cheap_ms: f64, lua_ms: f64) -> [(bool, String); 2] {
