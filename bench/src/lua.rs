@@ -3,8 +3,8 @@
 //! short; `garbage`: what a request leaves behind; `loops`: `incr` from two loops; `report`: what a report
 //! says of a workload that blocks; `reload`: reloads under a load of Lua, some of which fail. `redis`,
 //! `capture`, `threads`: what waits beside requests; `faults`: servers of sockets that fail, and clients that
-//! leave; `worker-thread`: calls that run in threads of pools, and what their VMs keep; `plugins`: tasks of a
-//! plugin in C; `remedies`: what handlers that block cost others, and the same elsewhere.
+//! leave; `worker-thread`: calls that run in threads of pools, and their VMs; `plugins`: tasks of a plugin in
+//! C; `remedies`: handlers that block, seen by others, and the same work elsewhere.
 
 mod beside;
 mod blocked;

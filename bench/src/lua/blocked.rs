@@ -1,7 +1,7 @@
 //! `lua blocked` and `lua soak`: one location's Lua spins or sleeps for a tenth of a second, 50 times a
 //! second; beside it, on a schedule, connections that have nothing to do with Lua and connections whose Lua
-//! is short. `lua remedies`: a handler that takes 10 ms of CPU, or waits so long for a program, as often; and the
-//! same in a thread of a pool, in a plugin and with `ngx.pipe`.
+//! is short. `lua remedies`: a handler that takes 10 ms of CPU, or waits so long for a program, as often; and
+//! the same in a thread of a pool, in a plugin and with `ngx.pipe`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,6 +44,8 @@ struct Rates {
 struct Seen {
     cheap: Latencies,
     lua: Latencies,
+    /// The location's own.
+    blocking: Latencies,
     held: usize,
     lost: usize,
 }
@@ -93,7 +95,7 @@ pub(super) fn command(mut args: Args) -> Result<(), String> {
     verdict(&promises)
 }
 
-/// What `lua remedies` compares: (what it is, the location).
+/// The rows of `lua remedies`: (a name, the location).
 const REMEDIES: [(&str, &str); 6] = [
     ("nothing", ""),
     ("computes in the handler", "/burn"),
@@ -121,7 +123,7 @@ const REMEDY_LOCATIONS: &str = "
         assert(require('ngx.pipe').spawn({ 'sleep', '0.01' })):wait()
         ngx.say('done') } }";
 
-/// What others take beside each.
+/// The latencies of others beside each.
 pub(super) fn remedies(mut args: Args) -> Result<(), String> {
     let seconds: u64 = args.take("secs", 5)?;
     let rates = Rates { cheap: args.take("rate", 1000.0)?, lua: args.take("lua-rate", 500.0)? };
@@ -142,6 +144,10 @@ pub(super) fn remedies(mut args: Args) -> Result<(), String> {
         let seen =
             measure(socket_address(&running), path, rates, length).map_err(|error| error.to_string())?;
         println!("{what}\n  {}", row(path, &seen));
+        if seen.held > 0 {
+            let own = &seen.blocking;
+            println!("  its own p50 {:.1} p99 {:.1} ms", own.quantile_ms(0.5), own.quantile_ms(0.99));
+        }
         lost += seen.lost;
     }
     if let Some(dir) = library.parent() {
@@ -208,6 +214,7 @@ fn measure(to: SocketAddr, held: &str, rates: Rates, length: Duration) -> io::Re
         lost: cheap.failed.len() + lua.failed.len() + blocking.failed.len(),
         cheap: behind_first(&cheap),
         lua: behind_first(&lua),
+        blocking: behind_first(&blocking),
     })
 }
 

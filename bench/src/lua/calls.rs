@@ -1,7 +1,7 @@
 //! `lua worker-thread`: calls of `ngx.run_worker_thread` a second, from one coroutine and from eight light
-//! threads, beside nginx; that a keyed VM counts every call and finds its connections again; and what cheap
-//! requests take beside calls. `lua plugins`: the same of tasks of a plugin in C (lua-resty-ffi), from one
-//! coroutine and from twenty light threads, beside calls of nginx's.
+//! threads, beside nginx; that a keyed VM counts every call and finds its connections again; and how late
+//! cheap requests are beside calls. `lua plugins`: the same of tasks of a plugin in C (lua-resty-ffi), from
+//! one coroutine and from twenty light threads, beside calls of nginx's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,7 +75,7 @@ const PLUGIN_LOCATIONS: &str = "
         for t = 1, 20 do assert(ngx.thread.wait(threads[t])) end
         ngx.update_time() ngx.say(n / (ngx.now() - began)) } }";
 
-/// A thread that answers each task with what it has asked; one that begins with `B` takes it 10 ms before.
+/// A thread that answers each task with its own text; one that begins with `B` takes it 10 ms before.
 const PLUGIN: &str = "
 #include <pthread.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ int libffi_init(char *configuration, void *queue)
 }
 ";
 
-/// What cheap requests may take beside calls, more than beside an idle server, at the 99th percentile, ms.
+/// How much later cheap requests may be beside calls than beside nothing, at the 99th percentile, ms.
 const CHEAP_LATER_MS: f64 = 3.0;
 const CHEAP_PER_SECOND: f64 = 1000.0;
 const CHEAP_SECONDS: u64 = 4;
@@ -223,7 +223,7 @@ fn start_with(library: &Path) -> Result<Server, String> {
     Ok(servers::start(&binary, &config_with(1, &main, &http, PLUGIN_LOCATIONS), User::Same, None))
 }
 
-/// What cheap requests take on a schedule, beside an idle server and beside each of these.
+/// Cheap requests on a schedule, beside an idle server and beside each of these.
 fn beside(server: &Server, paths: &[&str]) -> Result<Vec<(bool, String)>, String> {
     let idle_ms = cheap_p99_ms(server)?;
     println!("cheap requests beside nothing: p99 {idle_ms:.2} ms");

@@ -106,7 +106,7 @@ mod tests {
         std::iter::from_fn(take).map(|line| line.text).collect()
     }
 
-    /// What is kept is the process's: one test.
+    /// Lines are kept for the whole process: one test.
     #[test]
     fn lines_are_kept_as_far_as_there_is_room() {
         note(Level::Error, 1, b"before");

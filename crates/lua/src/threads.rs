@@ -8,8 +8,8 @@
 //!    alone waits for it or ends it.
 //! 3. The coroutine of the thread that runs is out of its place, so nothing resumes or drops it.
 //! 4. A thread that is over and not waited for keeps its results.
-//! 5. What names a thread in a line or as a waiter has its number beside its address: another one that has got
-//!    the address since then is not meant.
+//! 5. A line and a waiter name a thread by its number beside its address: another one that has got the
+//!    address since then is not meant.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -201,7 +201,7 @@ pub(crate) struct Threads {
     /// Most runs have no other, and allocate nothing for this one.
     entry: Option<Thread>,
     /// The others, by their addresses. There may be tens of thousands: a node of the map is half empty where
-    /// keys come in their order, so a thread is not in it; and a table that doubles would leave as much behind.
+    /// keys come in their order, so a thread is not in it; a table that doubles would leave as much behind.
     list: BTreeMap<usize, Box<Thread>>,
     /// In the order in which they are resumed.
     pub(crate) ready: VecDeque<Number>,

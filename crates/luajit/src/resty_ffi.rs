@@ -11,10 +11,7 @@
 //! 4. A waiter that has its answer or leaves sets GONE, what answers sets LEFT as its last step; the second
 //!    of the two frees the slot, with its buffers.
 //! 5. Requests are allocated by Lua, answers by the plugin, by malloc(3); both are freed here by free(3).
-//! 6. A post pushes, fences, looks for sleepers; a sleeper counts itself, fences, looks for tasks. A sleeper
-//!    is woken once, by the thread that takes it off the count.
-//! 7. One thread at a time may look for tasks before it sleeps, and says so in `looking`: nobody is woken then.
-//!    It clears that, fences, looks again, and wakes a sleeper for what is there beside its own.
+//! 6. See [`Queue`], for threads of plugins that sleep.
 #![expect(unsafe_code, reason = "functions that plugins call, and buffers of malloc's")]
 
 use std::any::TypeId;
@@ -283,6 +280,11 @@ impl Table {
 }
 
 /// Tasks of one runtime of a plugin.
+///
+/// A post pushes, fences, looks for sleepers; a sleeper counts itself, fences, looks for tasks. A sleeper is
+/// woken once, by the thread that takes it off the count. One thread at a time may look for tasks before it
+/// sleeps, and says so in `looking`: no sleeper is woken then. It clears that, fences, looks again, and wakes
+/// a sleeper for tasks beside its own.
 struct Queue {
     tasks: SegQueue<(u32, u64)>,
     waiting: AtomicUsize,
@@ -290,12 +292,10 @@ struct Queue {
     is_finished: AtomicBool,
     /// A thread of the plugin has come for tasks.
     is_begun: AtomicBool,
-    /// Rule 6.
     sleepers: AtomicU32,
     /// Sleepers that were woken and have not noticed.
     woken: Mutex<u32>,
     bell: Condvar,
-    /// Rule 7.
     looking: AtomicBool,
     spin: Mutex<Spin>,
 }
@@ -334,7 +334,6 @@ impl Queue {
 
     fn ring(&self) {
         fence(Ordering::SeqCst);
-        // Rule 7.
         if !self.looking.load(Ordering::Relaxed) {
             self.wake_one();
         }
@@ -379,7 +378,7 @@ impl Queue {
         }
     }
 
-    /// Rule 7: whether there is something within some microseconds. Tasks that are short come as fast, and to
+    /// Whether there is something within some microseconds. Tasks that are short come as fast, and to
     /// wake a thread takes both sides longer.
     fn look(&self, has_looked: &mut bool) -> bool {
         let Ok(mut spin) = self.spin.try_lock() else { return false };

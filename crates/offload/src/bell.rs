@@ -7,15 +7,12 @@
 //!    and the two fences one of the two sees the other; so no work is left with all asleep.
 //! 3. The thread that takes 1 off `idle` owns one announcement. A ringer that did adds one token and wakes
 //!    one sleeper: nobody else pays for that sleeper. A sleeper that did (work seen, time over) goes.
-//! 4. A sleeper whose announcement is gone takes a token instead: it is there or about to come. It
-//!    does not matter whose token it is: announcements and tokens are equal in number to sleepers.
-//! 5. A sleeper returns without saying why. Its caller looks for work, and looks again after each
-//!    piece, before it sleeps again.
+//! 4. A sleeper whose announcement is gone takes a token instead: it is there or about to come, whose
+//!    it is does not matter, as announcements and tokens are equal in number to sleepers.
+//! 5. A sleeper's caller looks for work, and looks again after each piece, before it sleeps again.
 //! 6. A sleeper whose time is over may end for good if announcements are left when it has taken back its
 //!    own: a later ringer finds one of them. The last one that sleeps finds none left and stays.
-//! 7. A thread that looks for work without sleeping says so in `looking`, one at a time, and a ringer that sees
-//!    it wakes nobody. When it ends its look it clears that, then fence, then it looks for work once more and
-//!    rings for what it does not take. So one of the two sees the other, as in rule 2.
+//! 7. See [`Bell::look`].
 
 use std::time::{Duration, Instant};
 
@@ -72,8 +69,9 @@ impl Bell {
         }
     }
 
-    /// Has this thread look for work as long as `look` does, if no other one does so; what it answers. What is
-    /// there afterwards is for the caller to take, or to ring for (rule 7).
+    /// Has this thread look for work as long as `look` does, if no other one does so; whether that has found
+    /// some. A ringer that sees `looking` wakes nobody. A thread that ends its look clears it, then fence,
+    /// then it looks for work once more and rings for the rest: one of the two sees the other, as in rule 2.
     pub(crate) fn look(&self, look: impl FnOnce() -> bool) -> bool {
         if self.looking.swap(true, Ordering::Relaxed) {
             return false;

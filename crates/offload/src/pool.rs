@@ -510,14 +510,14 @@ impl Shared {
         over
     }
 
-    /// How many threads want processors beside its own. Models have none to spare: what a look means is a model
-    /// of its own.
+    /// How many threads want processors beside its own. Models have none to spare: a look has a model of its
+    /// own.
     fn threads_that_run(&self) -> usize {
         if cfg!(loom) { usize::MAX } else { self.config.loops as usize }
     }
 
-    /// Whether there is work within some microseconds: calls that are short come as fast, and to wake a thread
-    /// takes both sides longer. Threads that stand back for others do not.
+    /// Whether there is work within some microseconds: short calls come as fast, and to wake a thread takes
+    /// both sides longer. Threads that stand back for others do not look.
     fn look(&self, spin: &mut Spin) -> bool {
         let is_due = self.config.nice == 0 && spin.is_due();
         is_due && self.bell.look(|| spin.look(|| self.has_work() || self.has_ended()))

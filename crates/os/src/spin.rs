@@ -1,5 +1,5 @@
-//! Looking for something for some microseconds before a thread sleeps: worth it where that mostly comes within
-//! them, as a sleep and a wake-up take as long and cost both sides system calls. Belongs to what would sleep.
+//! Looking for something for some microseconds before a thread sleeps: worth it where that mostly comes
+//! within them, as a sleep and a wake-up take as long and cost both sides system calls.
 
 use std::sync::OnceLock;
 
@@ -28,7 +28,7 @@ const VAIN_MAX: u32 = 4;
 pub struct Spin {
     credit: u32,
     sleeps: u32,
-    /// A thread alone on its processor would keep away what it looks for.
+    /// A thread alone on its processor would keep away the one that it waits for.
     is_off: bool,
 }
 

@@ -218,7 +218,7 @@ impl LoopRef {
     }
 
     /// Says that a task of this loop waits for an answer of another thread that mostly comes within
-    /// microseconds, until what this returns is dropped: the loop may look for it so long before it sleeps.
+    /// microseconds, until the answer of this is dropped: the loop may look for it so long before it sleeps.
     #[must_use]
     pub fn expect_answer(self) -> Expected {
         self.0.expected.fetch_add(1, Ordering::Relaxed);

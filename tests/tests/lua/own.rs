@@ -271,7 +271,8 @@ fn lines_of_the_log_are_kept_for_code() {
              ngx.log(ngx.ERR, 'an error') ngx.log(ngx.WARN, 'a warning')
              local lines = assert(errlog.get_logs())
              ngx.say(#lines, ' ', lines[1] == ngx.ERR, ' ', lines[4] == ngx.WARN, ' ',
-                 math.abs(lines[2] - ngx.time()) < 60, ' ', lines[3]:match('%[error%].*an error, client: .*$') ~= nil)
+                 math.abs(lines[2] - ngx.time()) < 60, ' ',
+                 lines[3]:match('%[error%].*an error, client: .*$') ~= nil)
              ngx.print(#errlog.get_logs()) } }
          location = /level { content_by_lua_block {
              local errlog = require 'ngx.errlog'

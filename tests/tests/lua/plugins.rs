@@ -8,8 +8,8 @@ use clearway_testkit::{Binary, End, Server, Setup};
 
 use super::{ask, check};
 
-/// What it does is the first letter of a task: `N` is not answered, `T` is answered twice, and what is no
-/// task as well, `Z` is answered a hundred thousand times, `F` fails, `H` is held until there is a file of that
+/// The first letter of a task says it: `N` is not answered, `T` is answered twice, and addresses of no task
+/// as well, `Z` is answered a hundred thousand times, `F` fails, `H` is held until there is a file of that
 /// name.
 const PLUGIN: &str = r#"
 #include <pthread.h>
@@ -258,7 +258,7 @@ fn faults_of_plugins_stay_with_them() {
     assert!(server.stop().success(), "it ends with threads of a plugin in it");
 }
 
-/// A plugin that does not answer is told of, as what holds a loop is.
+/// A plugin that does not answer is told of, as a stall is.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn a_plugin_that_does_not_answer_is_reported() {

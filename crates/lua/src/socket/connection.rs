@@ -130,7 +130,7 @@ impl Conn {
     /// Whether nothing more can come, as far as the loop has learned.
     pub(crate) fn rest(&self) -> Rest {
         match &self.carrier {
-            // What comes later its pool is told of.
+            // Its pool is told if something comes later.
             Carrier::Plain(socket) if !socket.is_quiet() && socket.probe() == Probe::Ended => Rest::Ended,
             Carrier::Plain(_) => Rest::Quiet,
             Carrier::Tls(stream) => {

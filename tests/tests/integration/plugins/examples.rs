@@ -14,7 +14,7 @@ use crate::deployed;
 const BOTH: &[&str] = &["process", ""];
 const BESIDE: &[&str] = &["process"];
 
-/// Asks an example for what all of them do. `build` makes its library, and beside it whatever `config` names.
+/// Asks an example for all that each of them does. `build` makes its library, and files that `config` names.
 fn ask_example(language: &str, places: &[&str], config: &str, build: fn(&Path)) {
     for place in places {
         let http = format!(
@@ -124,7 +124,7 @@ pub(super) fn build_go(library: &Path) {
 }
 
 pub(super) fn build_python(library: &Path) {
-    // The interpreter writes beside what it reads.
+    // The interpreter writes beside the files that it reads.
     for name in ["example.py", "clearway.py"] {
         std::fs::copy(source(&format!("python/{name}")), library.with_file_name(name))
             .expect("there is room");
@@ -158,7 +158,7 @@ pub(super) fn build_node(library: &Path) {
     compile_host("node/host.c", &[], library);
 }
 
-/// What runs the example for Node.
+/// The command of the example for Node.
 pub(super) fn node_command() -> String {
     format!("node {}", source("node/example.js"))
 }

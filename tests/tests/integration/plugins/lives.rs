@@ -1,4 +1,4 @@
-//! Signals that reach a server with runtimes of plugins in it: all of them in one process, and a configuration
+//! Signals that reach a server with runtimes of plugins in it: all of them in one process, a configuration
 //! that is read anew, another binary and each way to end.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use super::examples::{build_go, build_java, build_node, build_python, build_rust, node_command};
 use super::{build_c, children_with};
 
-/// An example, what `config` says of it, and where it runs.
+/// An example, its `config`, and where it runs.
 struct Runtime {
     language: &'static str,
     config: String,

@@ -57,8 +57,7 @@ struct Entry<T> {
     slot: u8,
 }
 
-/// In chunks, which stay where they are: where there are tens of thousands, a vector that grows would leave as
-/// much behind as it has.
+/// In chunks, which stay where they are: a vector that grows to tens of thousands leaves as many behind.
 #[derive(Debug)]
 struct Entries<T> {
     chunks: Vec<Vec<Entry<T>>>,
