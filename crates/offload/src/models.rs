@@ -77,7 +77,7 @@ fn a_producer_and_two_sleepers() {
 /// Rule 7 of `bell`: while one looks nobody is woken, and nothing is left lying.
 #[test]
 fn what_comes_during_a_look_is_taken() {
-    model(3, || {
+    model(2, || {
         let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(2)));
         let other = Arc::clone(&shared);
         thread::spawn(move || consume(&other.0, &other.1, &other.2));
