@@ -16,11 +16,14 @@ struct Runtime {
     language: &'static str,
     config: String,
     place: &'static str,
-    build: fn(&Path),
+    build: Build,
 }
 
+/// Makes a library of this name, and files beside it.
+type Build = fn(&Path);
+
 impl Runtime {
-    fn new(language: &'static str, config: &str, place: &'static str, build: fn(&Path)) -> Self {
+    fn new(language: &'static str, config: &str, place: &'static str, build: Build) -> Self {
         Self { language, config: config.to_owned(), place, build }
     }
 
@@ -67,7 +70,7 @@ fn text(runtimes: &[Runtime], page: &str) -> String {
 
 /// A daemon, as nginx's upgrade wants one.
 fn start(runtimes: &[Runtime]) -> Server {
-    let builds: Vec<(String, fn(&Path))> =
+    let builds: Vec<(String, Build)> =
         runtimes.iter().map(|runtime| (format!("{}.so", runtime.language), runtime.build)).collect();
     let setup = Setup::new(Binary::under_test(), &text(runtimes, "first"));
     let build_all = move |prefix: &Path| builds.iter().for_each(|(name, build)| build(&prefix.join(name)));
