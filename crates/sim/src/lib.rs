@@ -6,6 +6,6 @@ mod program;
 mod random;
 mod shrink;
 
-pub use program::{Action, Body, Kind, Method, Peer, Program, Protocol, Request, Step, pattern};
+pub use program::{Action, Body, Disks, Kind, Method, Peer, Program, Protocol, Request, Step, pattern};
 pub use random::Random;
 pub use shrink::shrink;

@@ -61,6 +61,29 @@ pub enum Step {
     Finish,
     /// The client goes away.
     Leave,
+    /// The client resets its connection: what is on its way is lost.
+    Reset,
+    /// No more than so many bytes are on their way to the client at once: the server writes in pieces.
+    Narrow(usize),
+    /// How disks are from here on.
+    Disks(Disks),
+}
+
+/// How the disks of a cache do what they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disks {
+    /// At once.
+    Quick,
+    /// One thing at a time, so many milliseconds apart.
+    Slow(u64),
+    /// Not at all.
+    Hang,
+    /// At once, but nothing more has room.
+    Full,
+    /// Nothing succeeds.
+    Fail,
+    /// One call in so many fails, three or more.
+    FailAtTimes(u64),
 }
 
 /// A request.
@@ -129,7 +152,14 @@ pub enum Kind {
     Missing,
     /// Another server.
     Passed(u64, Peer),
+    /// A cache, or another server: the object of this number, which has so many bytes.
+    Cached(u32, u64, Peer),
 }
+
+/// The numbers of objects begin here: no request has such a one.
+const OBJECTS_FIRST: u32 = 1_000_000;
+/// Objects of one program.
+const OBJECTS: u32 = 3;
 
 /// How another server behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +197,13 @@ impl Program {
         // In most programs nothing takes so long that a timeout could be the reason of an end.
         let longest_ms = random.pick(&[60, 60, 12_000]);
         let mut next_id = 0;
+        let objects: Vec<Kind> = (OBJECTS_FIRST..OBJECTS_FIRST + OBJECTS)
+            .map(|object| Kind::Cached(object, random.size(BODY_MAX), peer(&mut random)))
+            .collect();
         let actions = (0..length)
             .map(|_| Action {
                 client: usize::try_from(random.below(count)).expect("few"),
-                step: step(&mut random, &mut next_id, longest_ms),
+                step: step(&mut random, (&mut next_id, &objects), longest_ms),
                 turns: random.pick(&[0, 1, 1, 2, 5]),
             })
             .collect();
@@ -178,25 +211,39 @@ impl Program {
     }
 }
 
-fn step(random: &mut Random, next_id: &mut u32, longest_ms: u64) -> Step {
+fn step(random: &mut Random, (next_id, objects): (&mut u32, &[Kind]), longest_ms: u64) -> Step {
     let bytes = |random: &mut Random, most| usize::try_from(random.size(most)).expect("it fits");
     match random.below(100) {
-        0..25 => Step::Ask(request(random, next_id)),
-        25..50 => Step::Send(bytes(random, 70_000)),
-        50..75 => Step::Receive(bytes(random, 70_000)),
+        0..25 => Step::Ask(request(random, next_id, objects)),
+        25..47 => Step::Send(bytes(random, 70_000)),
+        47..50 => Step::Disks(disks(random)),
+        50..72 => Step::Receive(bytes(random, 70_000)),
+        72..75 => Step::Narrow(bytes(random, 70_000).max(1)),
         75..80 => Step::Open(u32::try_from(random.size(100_000)).expect("it fits").max(1)),
         80..84 => Step::Cancel(bytes(random, 4)),
         84..94 => Step::Wait(random.between(1, 60)),
         94..97 => Step::Wait(random.between(longest_ms / 20, longest_ms)),
-        97..99 => Step::Finish,
+        97 => Step::Finish,
+        98 => Step::Reset,
         _ => Step::Leave,
     }
 }
 
-fn request(random: &mut Random, next_id: &mut u32) -> Request {
+fn disks(random: &mut Random) -> Disks {
+    match random.below(8) {
+        0..3 => Disks::Quick,
+        3 => Disks::Slow(random.pick(&[1, 20, 400])),
+        4 => Disks::Hang,
+        5 => Disks::Full,
+        6 => Disks::Fail,
+        _ => Disks::FailAtTimes(random.pick(&[3, 8])),
+    }
+}
+
+fn request(random: &mut Random, next_id: &mut u32, objects: &[Kind]) -> Request {
     *next_id += 1;
     let length = random.size(BODY_MAX);
-    let kind = match random.below(12) {
+    let kind = match random.below(16) {
         0..3 => {
             let piece = random.size(40_000).max(1);
             let pause_ms = random.pick(&[0, 0, 0, 5, 40]);
@@ -208,9 +255,11 @@ fn request(random: &mut Random, next_id: &mut u32) -> Request {
         6 => Kind::Slow(length / 4),
         7 => Kind::Around(random.size(20_000)),
         8 => Kind::Missing,
+        9..13 => random.pick(objects),
         _ => Kind::Passed(length, peer(random)),
     };
     let body = match random.below(3) {
+        _ if matches!(kind, Kind::Cached(..)) => Body::None,
         _ if kind == Kind::Echo => sent_body(random),
         0 => sent_body(random),
         _ => Body::None,
@@ -270,6 +319,11 @@ mod tests {
         assert!(requests.iter().any(|request| matches!(request.body, Body::Chunked(1.., _))));
         assert!(steps.iter().any(|step| matches!(step, Step::Leave)));
         assert!(steps.iter().any(|step| matches!(step, Step::Cancel(_))));
+        assert!(steps.iter().any(|step| matches!(step, Step::Reset)));
+        assert!(steps.iter().any(|step| matches!(step, Step::Disks(Disks::Full))));
+        assert!(
+            requests.iter().any(|request| matches!(request.kind, Kind::Cached(_, 100_000.., Peer::Exact)))
+        );
     }
 
     #[test]

@@ -208,6 +208,16 @@ impl Client {
         }
     }
 
+    /// No more than so many bytes are on their way to it at once.
+    pub(crate) fn narrow(&mut self, bytes: usize) {
+        self.end.iter().for_each(|end| end.set_capacity(bytes));
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.end.iter().for_each(MemoryEnd::reset);
+        self.leave();
+    }
+
     pub(crate) fn leave(&mut self) {
         self.end = None;
         self.life = Life::Gone;
@@ -217,8 +227,9 @@ impl Client {
         matches!(self.life, Life::Ended | Life::Gone)
     }
 
-    /// Sends and receives all that it can, with windows as wide as they are wanted.
+    /// Sends and receives all that it can, with room and windows as wide as they are wanted.
     pub(crate) fn settle(&mut self, now_ms: u64) -> Result<(), String> {
+        self.narrow(ROOM_BYTES);
         if let Speaks::Http2(http2) = &mut self.speaks
             && self.life == Life::Open
             && self.unsent.is_empty()

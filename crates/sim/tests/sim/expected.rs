@@ -2,6 +2,7 @@
 
 use clearway_sim::{Kind, Method, Peer, Request, pattern};
 
+use crate::disks;
 use crate::site::{FIXED, part};
 
 /// The path of a request, which says what answers it.
@@ -17,20 +18,28 @@ pub(crate) fn path(request: &Request) -> String {
         Kind::Around(length) => format!("/around/{id}/{length}/5000/0/1"),
         Kind::Missing => format!("/missing/{id}"),
         Kind::Passed(length, peer) => {
-            let (number, pause_ms) = match peer {
-                Peer::Exact => (0, 0),
-                Peer::Chunked => (1, 0),
-                Peer::UntilClose => (2, 0),
-                Peer::Slow(pause_ms) => (3, pause_ms),
-                Peer::Silent => (4, 0),
-                Peer::Dies => (5, 0),
-                Peer::DiesWithin => (6, 0),
-                Peer::DiesWithinChunk => (7, 0),
-                Peer::TooMuch => (8, 0),
-                Peer::Garbage => (9, 0),
-            };
+            let (number, pause_ms) = numbers_of(peer);
             format!("/passed/{id}/{length}/{number}/{pause_ms}")
         }
+        Kind::Cached(object, length, peer) => {
+            let (number, pause_ms) = numbers_of(peer);
+            format!("/cached/{id}/{object}/{length}/{number}/{pause_ms}")
+        }
+    }
+}
+
+fn numbers_of(peer: Peer) -> (u64, u64) {
+    match peer {
+        Peer::Exact => (0, 0),
+        Peer::Chunked => (1, 0),
+        Peer::UntilClose => (2, 0),
+        Peer::Slow(pause_ms) => (3, pause_ms),
+        Peer::Silent => (4, 0),
+        Peer::Dies => (5, 0),
+        Peer::DiesWithin => (6, 0),
+        Peer::DiesWithinChunk => (7, 0),
+        Peer::TooMuch => (8, 0),
+        Peer::Garbage => (9, 0),
     }
 }
 
@@ -109,20 +118,29 @@ impl Received {
 
 /// Whether a response cannot be complete.
 fn never_whole(request: &Request) -> bool {
-    matches!(request.kind, Kind::Passed(_, Peer::DiesWithin | Peer::DiesWithinChunk))
+    matches!(peer_of(request), Some(Peer::DiesWithin | Peer::DiesWithinChunk))
 }
 
-/// Whether a response may end before it is complete, whatever the time.
+/// Whether a response may end before it is complete, whatever the time. Where a disk fails, so do responses
+/// that are read from it while they are stored, unless the server has the rest still.
 pub(crate) fn may_break(request: &Request) -> bool {
-    never_whole(request)
+    never_whole(request) || matches!(request.kind, Kind::Cached(..)) && disks::have_failed()
+}
+
+/// The other server that a request may come to.
+fn peer_of(request: &Request) -> Option<Peer> {
+    match request.kind {
+        Kind::Passed(_, peer) | Kind::Cached(_, _, peer) => Some(peer),
+        _ => None,
+    }
 }
 
 fn statuses(request: &Request) -> &'static [u16] {
-    match request.kind {
-        Kind::Missing => &[404],
-        Kind::Passed(_, Peer::Silent) => &[504],
-        Kind::Passed(_, Peer::Dies | Peer::Garbage) => &[502, 504],
-        Kind::Passed(..) => &[200, 504],
+    match (request.kind, peer_of(request)) {
+        (Kind::Missing, _) => &[404],
+        (_, Some(Peer::Silent)) => &[504],
+        (_, Some(Peer::Dies | Peer::Garbage)) => &[502, 504],
+        (_, Some(_)) => &[200, 504],
         _ => &[200],
     }
 }
@@ -130,7 +148,8 @@ fn statuses(request: &Request) -> &'static [u16] {
 /// How long a body is with status 200.
 fn length(request: &Request) -> u64 {
     match request.kind {
-        Kind::Bytes(length, ..) | Kind::Slow(length) | Kind::Passed(length, _) => length,
+        Kind::Bytes(length, ..) | Kind::Slow(length) => length,
+        Kind::Passed(length, _) | Kind::Cached(_, length, _) => length,
         Kind::Echo => request.body.length(),
         Kind::Fixed => FIXED.len() as u64,
         Kind::Around(length) => length + (part(1).len() + part(2).len()) as u64,
@@ -153,6 +172,7 @@ fn byte_at(request: &Request, at: u64) -> Option<u8> {
                 Some(at) => behind.get((at - within) as usize).copied(),
             }
         }
+        Kind::Cached(object, ..) => Some(pattern(object, at)),
         _ => Some(pattern(request.id, at)),
     }
 }

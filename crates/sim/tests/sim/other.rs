@@ -131,7 +131,14 @@ impl Connection {
             self.end = End::Closes;
         }
         let is_head = head.starts_with("HEAD ");
-        self.output = response(peer, id, length, is_head)
+        let rest = head.lines().find_map(|line| line.strip_prefix("Range: bytes="));
+        let response = match rest.and_then(|rest| rest.split_once('-')) {
+            Some((first, last)) if matches!(peer, Peer::Exact | Peer::Slow(_)) => {
+                part(id, length, (first, last))?
+            }
+            _ => response(peer, id, length, is_head),
+        };
+        self.output = response
             .into_iter()
             .zip(0..)
             .map(|(bytes, at)| {
@@ -143,10 +150,27 @@ impl Connection {
     }
 }
 
+/// The rest of an object that a disk has lost.
+fn part(id: u32, length: u64, (first, last): (&str, &str)) -> Result<Vec<Vec<u8>>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("the range {text:?}"));
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last || last >= length {
+        return Err(format!("bytes {first} to {last} of {length} are asked for"));
+    }
+    let body: Vec<u8> = (first..=last).map(|at| pattern(id, at)).collect();
+    let head = format!(
+        "HTTP/1.1 206 Partial Content\r\nETag: \"{id}\"\r\nContent-Range: bytes {first}-{last}/{length}\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    Ok(vec![[head.into_bytes(), body].concat()])
+}
+
 /// The pieces of a response.
 fn response(peer: Peer, id: u32, length: u64, is_head: bool) -> Vec<Vec<u8>> {
     let body: Vec<u8> = (0..length).map(|at| pattern(id, at)).collect();
-    let known = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+    let known = format!("HTTP/1.1 200 OK\r\nETag: \"{id}\"\r\nContent-Length: {length}\r\n\r\n");
+    let known = known.into_bytes();
     let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     if is_head && matches!(peer, Peer::Exact | Peer::Slow(_) | Peer::DiesWithin | Peer::TooMuch) {
         return vec![known];

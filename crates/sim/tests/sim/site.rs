@@ -22,6 +22,8 @@ use clearway_proxy::upstreams::{Lasting, UPSTREAM, balancers, keepalive, resolve
 use clearway_runtime::Identities;
 use clearway_sim::pattern;
 
+use crate::disks::{self, Disks};
+
 /// What a request must not take from a client that gives it nothing, milliseconds.
 pub(crate) const SHORTEST_TIMEOUT_MS: u64 = 5_000;
 
@@ -32,9 +34,11 @@ pub(crate) const READ_TIMEOUT_MS: u64 = 3_000;
 pub(crate) const FIXED: &str = "the same for all";
 
 /// The configuration. The socket of the other server is in a directory of the run's own.
-fn http(other: &Path) -> String {
+fn http(other: &Path, disks: &Disks) -> String {
+    let [one, two] = &disks.directories[..] else { panic!("two") };
     format!(
         "
+        proxy_cache_path {} levels=1:2 keys_zone=objects:64k use_temp_path=off disk={};
         client_header_timeout {SHORTEST_TIMEOUT_MS}ms;
         client_body_timeout {SHORTEST_TIMEOUT_MS}ms;
         send_timeout {SHORTEST_TIMEOUT_MS}ms;
@@ -55,17 +59,27 @@ fn http(other: &Path) -> String {
             location /around/ {{ answer bytes; add_before_body /part/1; add_after_body /part/2; }}
             location /part/ {{ answer part; }}
             location /missing/ {{ return 404; }}
-            location /passed/ {{
-                proxy_pass http://other;
-                proxy_http_version 1.1;
-                proxy_set_header Connection '';
-                proxy_connect_timeout {READ_TIMEOUT_MS}ms;
-                proxy_read_timeout {READ_TIMEOUT_MS}ms;
-                proxy_send_timeout {READ_TIMEOUT_MS}ms;
-                proxy_max_temp_file_size 0;
-                proxy_next_upstream off;
+            proxy_http_version 1.1;
+            proxy_set_header Connection '';
+            proxy_connect_timeout {READ_TIMEOUT_MS}ms;
+            proxy_read_timeout {READ_TIMEOUT_MS}ms;
+            proxy_send_timeout {READ_TIMEOUT_MS}ms;
+            proxy_max_temp_file_size 0;
+            proxy_next_upstream off;
+            location /passed/ {{ proxy_pass http://other; }}
+            location ~ ^/cached/[0-9]+/(.+)$ {{
+                proxy_pass http://other/object/$1;
+                proxy_cache objects;
+                proxy_cache_key $1;
+                proxy_cache_valid 200 2s;
+                proxy_cache_lock on;
+                proxy_cache_lock_timeout 1s;
+                proxy_cache_use_stale error timeout updating;
+                proxy_cache_background_update on;
             }}
         }}",
+        one.display(),
+        two.display(),
         other.display()
     )
 }
@@ -240,7 +254,10 @@ impl Sink for Alerts {
     }
 
     fn write(&self, record: &Record<'_>) {
-        written().alerts.push(record.message.to_string());
+        let message = record.message.to_string();
+        if !disks::is_planned(&message) {
+            written().alerts.push(message);
+        }
     }
 }
 
@@ -264,13 +281,14 @@ static MODULES: [&Module; 11] = [
 ];
 
 /// A listener with a configuration of its own, so that nothing is known from runs before.
-pub(crate) fn listener(other: &Path, identities: &Arc<Identities>) -> Arc<Listener> {
-    let snapshot = Arc::new(load(&http(other)));
+pub(crate) fn listener(other: &Path, disks: &Disks, identities: &Arc<Identities>) -> Arc<Listener> {
+    let snapshot = Arc::new(load(&http(other, disks), disks));
+    disks.zones.open().unwrap_or_else(|why| panic!("{}", String::from_utf8_lossy(&why)));
     let parts = GenerationParts { number: 1, snapshot, identities: Arc::clone(identities) };
     Arc::new(Listener::new(Generation::new(parts, drop), 0))
 }
 
-fn load(http: &str) -> Snapshot {
+fn load(http: &str, disks: &Disks) -> Snapshot {
     let path = Path::new("nginx.conf");
     let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
     let block = Loader::new(&source, path).file(path);
@@ -282,7 +300,10 @@ fn load(http: &str) -> Snapshot {
         log_progress: Progress::default(),
         open_error_log: Box::new(|_| Ok(alerts())),
         default_port: 8000,
-        services: Services::default().with(Lasting::new(1)),
+        services: Services::default()
+            .with(Lasting::new(1))
+            .with(Arc::clone(&disks.zones))
+            .with(Arc::clone(&disks.caches)),
     };
     block.end().expect("it ends");
     let loaded =

@@ -1,5 +1,5 @@
-//! Runs programs: one loop that is turned here, a clock that is moved here, a site with clients on one side
-//! and another server on the other. What must be true is looked at after each turn.
+//! Runs programs: one loop that is turned here, a clock that is moved here, a site with clients on one side,
+//! another server on the other, and disks below. What must be true is looked at after each turn.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use clearway_net::connect::Connector;
 use clearway_os::clock::testing as clock;
 use clearway_runtime::{Hand, Identities, Left, Runtime, Tag};
 use clearway_serve::serve_transport;
-use clearway_sim::{Action, Program, Step};
+use clearway_sim::{Action, Disks as How, Program, Step};
 
 use crate::client::Client;
+use crate::disks::Disks;
 use crate::other::Other;
 use crate::site;
 
@@ -42,6 +43,7 @@ struct Run<'w> {
     world: &'w mut World,
     clients: Vec<Client>,
     other: Other,
+    disks: Disks,
 }
 
 impl World {
@@ -69,7 +71,8 @@ impl World {
         let socket = self.directory.join("other");
         let _ = std::fs::remove_file(&socket);
         let other = Other::listen(&socket).map_err(|error| error.to_string())?;
-        let listener = site::listener(&socket, &self.identities);
+        let disks = Disks::new(&self.directory, program.seed).map_err(|error| error.to_string())?;
+        let listener = site::listener(&socket, &disks, &self.identities);
         let mut clients = Vec::new();
         for protocol in &program.clients {
             let (end, there) = memory_pair(self.hand.home());
@@ -80,20 +83,22 @@ impl World {
             clients.push(Client::new(end, *protocol, self.now_ms));
         }
         drop(listener);
-        let mut run = Run { world: self, clients, other };
+        let mut run = Run { world: self, clients, other, disks };
         for (number, action) in program.actions.iter().enumerate() {
             run.act(action).map_err(|why| format!("action {number}, {action:?}: {why}"))?;
         }
         let trace = run.settle().map_err(|why| format!("at the end: {why}"))?;
-        drop(run);
-        self.drain()?;
+        let Run { clients, other, disks, .. } = run;
+        drop((clients, other));
+        self.drain(disks)?;
         Ok(trace)
     }
 
     /// Has the loop do what is left when everybody has gone, so that the next run meets none of it.
-    fn drain(&mut self) -> Result<(), String> {
+    fn drain(&mut self, mut disks: Disks) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             match self.hand.turn() {
+                _ if disks.go_on(self.now_ms) => {}
                 Left::Work => {}
                 Left::Until(None) => return Ok(()),
                 Left::Until(Some(next_ms)) => self.set_clock(next_ms.max(self.now_ms + 1)),
@@ -120,6 +125,9 @@ impl Run<'_> {
             Step::Cancel(back) => client.cancel(*back),
             Step::Finish => client.finish(),
             Step::Leave => client.leave(),
+            Step::Reset => client.reset(),
+            Step::Narrow(bytes) => client.narrow(*bytes),
+            Step::Disks(how) => self.disks.become_so(*how, now_ms),
             Step::Wait(ms) => self.wait(now_ms + ms),
         }
         for _ in 0..action.turns {
@@ -138,6 +146,7 @@ impl Run<'_> {
     fn turn(&mut self) -> Result<Left, String> {
         let left = self.world.hand.turn();
         self.other.go_on(self.world.now_ms)?;
+        let left = if self.disks.go_on(self.world.now_ms) { Left::Work } else { left };
         let written = site::written();
         if let Some(alert) = written.alerts.first() {
             return Err(format!("the error log: {alert}"));
@@ -172,6 +181,7 @@ impl Run<'_> {
 
     /// Has all go on that was begun, and end.
     fn settle(&mut self) -> Result<String, String> {
+        self.disks.become_so(How::Quick, self.world.now_ms);
         let end_ms = self.world.now_ms + SETTLE_MAX_MS;
         loop {
             let next_ms = self.turn_until_quiet()?;
