@@ -136,13 +136,20 @@ pub(crate) enum Hold {
     Subrequests,
 }
 
+/// How a thread has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Returned,
+    Raised,
+}
+
 pub(crate) enum State {
     /// It is to be resumed with this.
     Ready(Answers),
     Running,
     Waiting(Wait, Hold),
-    /// It is over; its results are on its stack, or this error was raised.
-    Over(Option<Vec<u8>>),
+    /// It is over; its results, or what it raised, are on its stack.
+    Over(Outcome),
 }
 
 /// A thread that sleeps has this, its coroutine and a timer.
@@ -288,6 +295,11 @@ impl Threads {
         self.all().any(waits)
     }
 
+    /// Whether one of them reads what the client sends, and so hears of its end.
+    pub(crate) fn reads_client(&self) -> bool {
+        self.all().any(|thread| matches!(thread.state, State::Waiting(Wait::Receive(_), _)))
+    }
+
     /// Whether one of them waits for subrequests.
     pub(crate) fn has_subrequests(&self) -> bool {
         let waits = |thread: &Thread| matches!(thread.state, State::Waiting(_, Hold::Subrequests));
@@ -330,10 +342,10 @@ impl Threads {
     }
 
     /// A thread is over: it keeps its place, unless something waits for it, which is told.
-    pub(crate) fn end(&mut self, number: Number, failed: Option<Vec<u8>>) -> Option<Number> {
+    pub(crate) fn end(&mut self, number: Number, outcome: Outcome) -> Option<Number> {
         let thread = self.get_mut(number)?;
         debug_assert!(!matches!(thread.state, State::Over(_)), "a thread is over once");
-        thread.state = State::Over(failed);
+        thread.state = State::Over(outcome);
         let waited_by = thread.waited_by;
         assert!(self.alive > 0, "a thread that is not over is counted");
         self.alive -= 1;
@@ -398,13 +410,8 @@ fn next(made: NonZeroU64) -> NonZeroU64 {
 
 /// Pushes what a thread that is over has come to, as `ngx.thread.wait` answers it; how many values.
 pub(crate) fn push_results(stack: &mut Stack<'_>, thread: &Thread) -> i32 {
-    let State::Over(failed) = &thread.state else { return 0 };
-    if let Some(text) = failed {
-        stack.push(false);
-        stack.push(&text[..]);
-        return 2;
-    }
-    stack.push(true);
+    let State::Over(outcome) = &thread.state else { return 0 };
+    stack.push(*outcome == Outcome::Returned);
     let Some(coroutine) = &thread.coroutine else { return 1 };
     stack.take_all(coroutine) + 1
 }

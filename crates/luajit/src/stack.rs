@@ -696,12 +696,28 @@ impl<'vm> Stack<'vm> {
 
     /// The error on top, which goes.
     pub(crate) fn take_fault(&mut self, status: c_int) -> Fault {
+        let fault = self.fault(status);
+        self.pop(1);
+        fault
+    }
+
+    /// The error on top.
+    pub(crate) fn fault(&mut self, status: c_int) -> Fault {
         let text = match self.text(-1) {
             Some(text) => text.to_vec(),
             None => b"unknown reason".to_vec(),
         };
-        self.pop(1);
         Fault::new(status, self.host.halt(), text)
+    }
+
+    /// Of a coroutine that has raised an error only that stays. `error(text)` leaves its text below the same
+    /// text with a position, and both stay: `ngx.thread.wait` answers them.
+    pub(crate) fn keep_raised(&mut self) {
+        let raised = self.text(-1).map(<[u8]>::to_vec).unwrap_or_default();
+        let is_given = self.len() == 2 && self.text(1).is_some_and(|given| raised.ends_with(given));
+        while !is_given && self.len() > 1 {
+            self.remove(1);
+        }
     }
 
     /// Where a thread of the VM is, as Lua's `debug.traceback` writes it, from this level on.

@@ -99,7 +99,7 @@ pub enum Resumed {
     Finished(i32),
     /// It has yielded so many values, which are on its stack; they are to be taken away before it is resumed.
     Yielded(i32),
-    /// It did not go on.
+    /// It did not go on; what it raised is on its stack.
     Failed(Fault),
 }
 
@@ -302,7 +302,8 @@ impl Vm {
             ffi::YIELDED if !is_poisoned => (Phase::Suspended, Resumed::Yielded(stack.len())),
             ffi::OK | ffi::YIELDED => (Phase::Dead, Resumed::Failed(poisoned())),
             error => {
-                let fault = stack.take_fault(error);
+                let fault = stack.fault(error);
+                stack.keep_raised();
                 let traceback = self.enter().traceback_of(coroutine.state, 0);
                 (Phase::Dead, Resumed::Failed(fault.with_traceback(traceback)))
             }

@@ -23,7 +23,7 @@ use crate::phases::made_body;
 use crate::request_state::{OnAbort, RequestState};
 use crate::socket::connection::TcpSource;
 use crate::socket::operations::{Receiving, Sending};
-use crate::threads::{Answers, Hold, Number, Polls, State, Threads, Wait, push_results};
+use crate::threads::{Answers, Hold, Number, Outcome, Polls, State, Threads, Wait, push_results};
 use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::of_loop::{Chosen, Slot};
 use crate::vm::settings::LUA_CONF;
@@ -341,7 +341,7 @@ impl Schedule {
 
     /// Has the code for it run when the client has left; where there is none, the run ends.
     fn poll_left(&mut self, ground: &Ground<'_, '_, '_>, cx: &mut Context<'_>) -> Option<io::Result<()>> {
-        if self.client == Client::Left || self.phase == LuaPhase::Log {
+        if self.client == Client::Left || self.phase == LuaPhase::Log || self.threads.reads_client() {
             return None;
         }
         let Poll::Ready(left) = ground.poll_left(cx) else { return None };
@@ -457,7 +457,7 @@ impl Schedule {
                 self.pause(number, pause, ground)
             }
             Resumed::Finished(_) => self.finish(number, coroutine, interpreter, ground),
-            Resumed::Failed(fault) => self.fail(number, fault, interpreter, ground),
+            Resumed::Failed(fault) => self.fail((number, coroutine), fault, interpreter, ground),
         }
     }
 
@@ -528,10 +528,7 @@ impl Schedule {
                 ground.log(Level::Debug, format_args!("lua caching unused lua thread"));
             }
         } else {
-            if let Some(thread) = self.threads.get_mut(number) {
-                thread.coroutine = Some(coroutine);
-            }
-            self.end(number, None, interpreter);
+            self.end(number, coroutine, Outcome::Returned, interpreter);
         }
         (self.threads.alive() == 0).then_some(Ended::Finished)
     }
@@ -539,7 +536,7 @@ impl Schedule {
     /// A thread has raised an error that nothing has caught.
     fn fail(
         &mut self,
-        number: Number,
+        (number, coroutine): (Number, Coroutine),
         fault: Fault,
         interpreter: &mut Interpreter,
         ground: &Ground<'_, '_, '_>,
@@ -556,13 +553,16 @@ impl Schedule {
         }
         let described = Described(&fault);
         ground.log(Level::Error, format_args!("lua user thread aborted: runtime error: {described}"));
-        self.end(number, Some(fault.text().to_vec()), interpreter);
+        self.end(number, coroutine, Outcome::Raised, interpreter);
         (self.threads.alive() == 0).then_some(Ended::Finished)
     }
 
     /// A light thread is over: what waits for it goes on at once.
-    fn end(&mut self, number: Number, failed: Option<Vec<u8>>, interpreter: &mut Interpreter) {
-        let Some(waiter) = self.threads.end(number, failed) else { return };
+    fn end(&mut self, number: Number, coroutine: Coroutine, outcome: Outcome, interpreter: &mut Interpreter) {
+        if let Some(thread) = self.threads.get_mut(number) {
+            thread.coroutine = Some(coroutine);
+        }
+        let Some(waiter) = self.threads.end(number, outcome) else { return };
         self.threads.end_wait(waiter);
         let Some(thread) = self.threads.take_over(number) else { return };
         let Some(waiting) = self.threads.get_mut(waiter) else { return };
