@@ -45,7 +45,8 @@ fn main() {
 
 /// Modules in Lua that LuaJIT brings and that look into it (`jit.v` and others): those of this very version
 /// know it. Disassemblers of other processors are left out.
-const MODULES: [&str; 9] = ["bc", "dis_arm64", "dis_x64", "dis_x86", "dump", "p", "v", "vmdef", "zone"];
+const MODULES: [&str; 10] =
+    ["bc", "bcsave", "dis_arm64", "dis_x64", "dis_x86", "dump", "p", "v", "vmdef", "zone"];
 
 /// Writes down where they are, with their names.
 fn list_modules(source: &Path, out: &Path) {

@@ -7,11 +7,12 @@
 //!    address is what C gets. What it stands for may be another one after a reload.
 #![expect(unsafe_code, reason = "functions that C calls")]
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use arc_swap::ArcSwap;
 
@@ -75,6 +76,22 @@ pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
         }
         places
     });
+}
+
+/// The words that the process was begun with, with a null behind the last one; null until they are shown.
+#[unsafe(no_mangle)]
+pub static ngx_argv: AtomicPtr<*const c_char> = AtomicPtr::new(ptr::null_mut());
+
+/// Shows them. Called once, at boot; another time changes nothing.
+pub fn show_arguments() {
+    if !ngx_argv.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let words = std::env::args_os().filter_map(|word| CString::new(word.into_encoded_bytes()).ok());
+    // They stay for the life of the process: C may keep them.
+    let words = words.map(|word| word.into_raw().cast_const()).chain([ptr::null()]);
+    let words: &'static mut [*const c_char] = Box::leak(words.collect());
+    ngx_argv.store(words.as_mut_ptr(), Ordering::Relaxed);
 }
 
 /// A text of nginx's.

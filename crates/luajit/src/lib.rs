@@ -40,7 +40,7 @@ mod vm;
 pub mod walk;
 
 /// LuaJIT's own modules in Lua that look into it, by name: `jit.v`, `jit.dump` and what they need.
-pub const JIT_MODULES: [(&str, &str); 9] = include!(concat!(env!("OUT_DIR"), "/jit_modules.rs"));
+pub const JIT_MODULES: [(&str, &str); 10] = include!(concat!(env!("OUT_DIR"), "/jit_modules.rs"));
 
 pub use call::{Call, Context, HostFunction, NoContext, Raise, Returns, SLOTS};
 pub use fast::{DECLARATIONS, FastCall, FastFunction};

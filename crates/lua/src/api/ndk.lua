@@ -1,21 +1,21 @@
-local error, tostring = error, tostring
+local change = ngx._ndk
+ngx._ndk = nil
 
-local functions = {
-    set_escape_uri = ngx.escape_uri,
-    set_unescape_uri = ngx.unescape_uri,
-    set_quote_sql_str = ngx.quote_sql_str,
-}
+local error, tostring = error, tostring
 
 ndk = {
     set_var = setmetatable({}, {
         __index = function(_, name)
-            local change = functions[name]
-            if not change then
+            if change(tostring(name), "") == nil then
                 error('ndk.set_var: directive "' .. tostring(name)
                       .. '" not found or does not use ndk_set_var_value', 2)
             end
             return function(value)
-                return change(tostring(value))
+                local changed = change(name, tostring(value))
+                if not changed then
+                    error("calling directive " .. name .. " failed with code -1", 2)
+                end
+                return changed
             end
         end,
         __newindex = function()

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use clearway_base::log::Level;
 use clearway_http::Conditions;
 use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
-use clearway_message::StatusLine;
+use clearway_message::{StatusLine, Version};
 
 use super::request::REQUEST;
 use super::room::{Install, put};
@@ -26,8 +26,9 @@ pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
 /// What `-V` says of how the server was configured.
 static CONFIGURED: OnceLock<String> = OnceLock::new();
 
-/// Says what `ngx.config.nginx_configure()` is to answer. Called once, before requests are served.
+/// Says what `ngx.config.nginx_configure()` is to answer, and shows C the words of the command line. Called once, before requests are served.
 pub fn say_configured(arguments: String) {
+    clearway_luajit::exports::show_arguments();
     // A second one would be the same.
     let _ = CONFIGURED.set(arguments);
 }
@@ -293,7 +294,11 @@ fn choose_status_line(current: &mut Current<'_>, status: i64, phrase: Option<&[u
 pub(super) fn status_of(scene: &Scene<'_, '_, '_>) -> u16 {
     let is_chosen = RequestState::of(scene.request()).is_some_and(|state| state.kept.enter().has_status);
     let shown = scene.request().error_status().filter(|_| !is_chosen);
-    shown.unwrap_or_else(|| scene.view().status())
+    // A request in the oldest form has no status line, and upstream shows its version.
+    match shown.unwrap_or_else(|| scene.view().status()) {
+        0 if scene.request().version() == Version::HTTP_09 => Version::HTTP_09.0,
+        status => status,
+    }
 }
 
 /// Whether the head of the response is on its way.

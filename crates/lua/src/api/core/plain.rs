@@ -14,11 +14,9 @@ use super::{DECLINED, ERROR, OK, with};
 use crate::api::encoding::{self, Base64, Escape};
 use crate::api::log::level_of;
 use crate::api::modules::{self, ProcessType};
+use crate::api::ndk;
 use crate::api::time::{dashed, now_s};
 use crate::current::LuaPhase;
-
-/// Functions of set-misc, in the order of their numbers.
-const NDK: [&[u8]; 3] = [b"set_escape_uri", b"set_unescape_uri", b"set_quote_sql_str"];
 
 pub(super) fn clock(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let ms = if call.number(0) == 0.0 { clock::unix_ms() } else { clock::monotonic_ms() };
@@ -151,16 +149,12 @@ pub(super) fn raw_log(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
 }
 
 pub(super) fn ndk_find(call: &CoreCall<'_>, _: &mut Reply) -> i32 {
-    let found = NDK.iter().position(|name| *name == call.text(0));
-    found.map_or(DECLINED, |number| number as i32)
+    ndk::find(call.text(0)).map_or(DECLINED, |number| number as i32)
 }
 
 pub(super) fn ndk_call(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
-    let text = call.text(0);
-    match call.number(0) as u8 {
-        0 => reply.text.extend_from_slice(&encoding::escape(text, Escape::Component)),
-        1 => reply.text.extend_from_slice(&encoding::unescape(text)),
-        _ => reply.text.extend_from_slice(&encoding::quote_sql(text)),
-    }
+    let Some((_, change)) = ndk::CHANGES.get(call.number(0) as usize) else { return DECLINED };
+    let Some(changed) = change(call.text(0)) else { return ERROR };
+    reply.text.extend_from_slice(&changed);
     OK
 }
