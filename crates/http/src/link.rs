@@ -38,7 +38,15 @@ pub enum Link<'c> {
 }
 
 /// The client's side.
-impl Link<'_> {
+impl<'c> Link<'c> {
+    /// Its socket, where the connection carries one request after the other.
+    pub(crate) fn socket_fd(self) -> Option<BorrowedFd<'c>> {
+        match self {
+            Self::Http1(link) => link.transport.socket_fd(),
+            Self::Stream(_) => None,
+        }
+    }
+
     /// The loop that it is at home on.
     #[inline]
     pub(crate) fn home(self) -> LoopRef {

@@ -65,6 +65,14 @@ pub fn bind(fd: BorrowedFd<'_>, local: SocketAddr) -> io::Result<()> {
     Ok(bind_to(fd, &local)?)
 }
 
+/// Gives a unix socket an address of the kernel's own choice, so that its peer can answer.
+///
+/// # Errors
+/// As bind(2).
+pub fn bind_anywhere(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(bind_to(fd, &SocketAddrUnix::new_unnamed())?)
+}
+
 /// Begins to connect. A datagram socket is connected at once: it sends there, and hears from there alone.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! The task of a resolver: it owns the table and the sockets, takes questions, and ends with the resolver.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -102,7 +103,7 @@ impl Service {
     fn tell(&self, server: usize, trouble: &Trouble) {
         let (call, error, address) = (trouble.call, Errno(&trouble.error), self.servers[server].address());
         let text = format_args!("{call} failed {error} while resolving, resolver: {address}");
-        self.sink.log(Level::Error, text);
+        self.sink.log(level_of(&trouble.error), text);
     }
 
     fn arm(&self) {
@@ -111,6 +112,22 @@ impl Service {
             Some(at_ms) => self.timer.arm(at_ms),
             None => self.timer.disarm(),
         }
+    }
+}
+
+/// As nginx has it: what peers and networks do is an error, and anything else is the machine's own trouble.
+fn level_of(error: &io::Error) -> Level {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::ConnectionReset
+        | Kind::BrokenPipe
+        | Kind::NotConnected
+        | Kind::TimedOut
+        | Kind::ConnectionRefused
+        | Kind::NetworkDown
+        | Kind::NetworkUnreachable
+        | Kind::HostUnreachable => Level::Error,
+        _ => Level::Alert,
     }
 }
 

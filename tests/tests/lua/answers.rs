@@ -28,6 +28,7 @@ fn exits_have_error_pages() {
          location = /jump { rewrite_by_lua_block { ngx.ctx.a = 1 ngx.req.set_uri('/jumped', true) } }
          location = /jumped { content_by_lua_block { ngx.print('ctx ', ngx.ctx.a) } }
          location = /condition { rewrite_by_lua_block { ngx.send_headers() } }
+         location = /said { content_by_lua_block { ngx.log(ngx.WARN, 'said: ', select(2, ngx.say('hi'))) } }
          location = /again {
              content_by_lua_block { ngx.print('again') }
              header_filter_by_lua_block { return ngx.exit(302) }
@@ -47,6 +48,9 @@ fn exits_have_error_pages() {
     // A filter that comes before says no: that is the answer, also where it is code of an early phase.
     let answer = server.connect().ask("GET /condition HTTP/1.1\r\nHost: a\r\nIf-Match: \"1\"\r\n\r\n");
     assert_eq!(answer.status, 412);
+    let answer = server.connect().ask("GET /said HTTP/1.1\r\nHost: a\r\nIf-Match: \"1\"\r\n\r\n");
+    assert_eq!(answer.status, 412);
+    server.wait_log("logs/error.log", "said: nginx output filter error");
 }
 
 /// A body filter that returns an error ends the response where it is, and with it the connection.

@@ -277,6 +277,15 @@ impl Transport {
         }
     }
 
+    /// The socket, if it is one.
+    pub fn socket_fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Socket { socket, .. } => Some(socket.as_fd()),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => None,
+        }
+    }
+
     /// Has the kernel keep nothing of the connection when it is closed.
     pub fn reset_on_close(&self) {
         match self {

@@ -156,6 +156,12 @@ impl Exchange<'_, '_> {
         }
     }
 
+    /// Has a client that waits for `100 Continue` told to go on, before a response is begun that is sent while
+    /// its body is read.
+    pub fn invite_body(&mut self) {
+        self.output.state.invite(self.request.link, self.body.state);
+    }
+
     /// `client_body_timeout`, milliseconds.
     pub fn body_timeout_ms(&self) -> u64 {
         *self.request.conf(&BODY_CONF).timeout_ms

@@ -4,6 +4,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, ready};
 
 use clearway_base::log::Level;
@@ -58,6 +59,11 @@ impl Exchange<'_, '_> {
     pub fn may_take_raw(&self) -> bool {
         let is_here = matches!(self.request.link, Link::Http1(_)) && self.request.is_main();
         is_here && (!self.output.head_sent() || self.output.state.is_sent())
+    }
+
+    /// The client's socket, where the connection carries one request at a time.
+    pub fn client_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.request.link.socket_fd()
     }
 
     /// Takes the client's bytes out of the server's hands: nothing is read or written from now on but by the

@@ -363,7 +363,8 @@ impl<'c> Request<'c> {
     pub(crate) fn ask(&self, wanted: &Subrequest) -> Result<Asked<'c>, NotMade> {
         let path = Verbatim(&wanted.path);
         if self.nested_left() == 0 {
-            self.log(LogLevel::Error, format_args!("subrequests cycle while processing \"{path}\""));
+            let whose = if matches!(wanted.delivery, Delivery::Captured { .. }) { "lua " } else { "" };
+            self.log(LogLevel::Error, format_args!("{whose}subrequests cycle while processing \"{path}\""));
             return Err(NotMade);
         }
         let Some(asked) = self.tree().ask(OUTSTANDING_MAX) else {

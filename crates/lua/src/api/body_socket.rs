@@ -42,7 +42,10 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
             () if request.has_read_body() => Some(Refusal::Answered("request body already exists")),
             () if body.is_dropped() => Some(Refusal::Answered("request body discarded")),
             () if !body.is_announced() => Some(Refusal::Answered("no body")),
-            () => None,
+            () => {
+                exchange.invite_body();
+                None
+            }
         }
     })?;
     match refusal {

@@ -69,10 +69,6 @@ fn write(call: &mut Call<'_>, level: Level, first: i32) -> Result<Returns, Raise
     for argument in first..=call.arguments() {
         append(call, argument, first, &mut line)?;
     }
-    // As in nginx a text ends there.
-    if let Some(end) = line.iter().position(|&byte| byte == 0) {
-        line.truncate(end);
-    }
     line.truncate(LINE_BYTES_MAX);
     let logged = current(call, |current| current.log(level, format_args!("{}", Verbatim(&line))));
     logged.map(|()| Returns::Values(0))

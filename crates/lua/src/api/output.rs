@@ -216,7 +216,8 @@ fn send(exchange: &mut Exchange<'_, '_>, data: Vec<u8>) -> Result<(), &'static s
     prepare_head(exchange);
     // Back-pressure comes where the handler waits: as upstream, writing itself does not.
     let _ = exchange.output.write(exchange.request, Chunk::Owned(data), Mark::More);
-    Ok(())
+    // A filter has put another answer in its place.
+    if exchange.output.is_refused() { Err("nginx output filter error") } else { Ok(()) }
 }
 
 /// Completes the head, unless it is sent.

@@ -173,6 +173,9 @@ local body_methods = {
     receiveuntil = methods.receiveuntil,
     settimeout = methods.settimeout,
     settimeouts = methods.settimeouts,
+    getfd = methods.getfd,
+    getoption = methods.getoption,
+    setoption = methods.setoption,
 }
 body_methods.__index = body_methods
 
@@ -183,6 +186,9 @@ local client_methods = {
     send = methods.send,
     settimeout = methods.settimeout,
     settimeouts = methods.settimeouts,
+    getfd = methods.getfd,
+    getoption = methods.getoption,
+    setoption = methods.setoption,
 }
 client_methods.__index = client_methods
 

@@ -2,6 +2,7 @@
 //! with its request, or timer, and ends with that.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use clearway_base::log::Level;
@@ -9,10 +10,10 @@ use clearway_http::{AskedServers, NAME_SERVERS};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_net::url::RemoteText;
 use clearway_os::outgoing::{self, Remote, SocketOption, UNIX_PATH_MAX_BYTES};
-use clearway_runtime::{LoopRef, Socket};
+use clearway_runtime::LoopRef;
 
 use super::room::{Install, put};
-use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
+use crate::current::{Current, Pause, Scene, YIELDABLE, allow, current, pause, scene};
 use crate::socket::conf::SocketConf;
 use crate::socket::connection::{Direction, Rest, Tcp, TcpSource, TcpState, Timeouts};
 use crate::socket::operations::{
@@ -290,6 +291,9 @@ fn log_created(call: &mut Call<'_>, key: &[u8], size: usize, backlog: Option<usi
 /// Reads the arguments of `connect`; the error within is what it answers.
 fn read_wanted(call: &mut Call<'_>) -> Result<Result<Wanted, String>, Raise> {
     let host = call.text(2)?.to_vec();
+    if host.is_empty() {
+        return Ok(Err("failed to parse host name \"\": no host".to_owned()));
+    }
     let is_unix = host.starts_with(b"unix:");
     let options = match call.stack.get(call.arguments()) {
         Value::Table if call.arguments() > 2 => Some(call.arguments()),
@@ -742,13 +746,22 @@ fn reused_times(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
 }
 
-fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    use std::os::fd::{AsFd, AsRawFd};
-    let found = find(call)?.and_then(|tcp| {
+/// Does something with the system's socket: that of its connection, or the client's.
+fn with_fd<R>(call: &mut Call<'_>, work: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<Option<R>, Raise> {
+    let Some(tcp) = find(call)? else { return Ok(None) };
+    if tcp.source == Source::Connection {
         let state = tcp.state();
-        state.conn.as_ref().and_then(|conn| conn.with_socket(|socket| socket.as_fd().as_raw_fd()))
-    });
-    match found {
+        return Ok(state.conn.as_ref().and_then(|conn| conn.with_socket(|socket| work(socket.as_fd()))));
+    }
+    let done = scene(call, |scene| match scene {
+        Scene::Handler(exchange) => exchange.client_fd().map(work),
+        Scene::Head(_) | Scene::Body(_) => None,
+    })?;
+    Ok(done)
+}
+
+fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    match with_fd(call, |fd| fd.as_raw_fd())? {
         Some(descriptor) => {
             call.stack.push(f64::from(descriptor));
             Ok(Returns::Values(1))
@@ -766,13 +779,9 @@ fn option_at(call: &mut Call<'_>) -> Result<SocketOption, Raise> {
 
 /// (socket, number of an option, value)
 fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    use std::os::fd::AsFd;
     let option = option_at(call)?;
     let value = call.number(3)? as i32;
-    let Some(tcp) = find(call)? else { return refuse(call, "closed") };
-    let set = |socket: &Socket| outgoing::set_option(socket.as_fd(), option, value);
-    let is_set = tcp.state().conn.as_ref().and_then(|conn| conn.with_socket(set));
-    match is_set {
+    match with_fd(call, |fd| outgoing::set_option(fd, option, value))? {
         None => refuse(call, "closed"),
         Some(Ok(())) => {
             call.stack.push(true);
@@ -784,12 +793,8 @@ fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// (socket, number of an option)
 fn get_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    use std::os::fd::AsFd;
     let option = option_at(call)?;
-    let Some(tcp) = find(call)? else { return refuse(call, "closed") };
-    let get = |socket: &Socket| outgoing::option(socket.as_fd(), option);
-    let value = tcp.state().conn.as_ref().and_then(|conn| conn.with_socket(get));
-    match value {
+    match with_fd(call, |fd| outgoing::option(fd, option))? {
         None => refuse(call, "closed"),
         Some(Ok(value)) => {
             call.stack.push(f64::from(value));

@@ -126,8 +126,10 @@ impl<'c> Hold<'c> for HeadHold<'c> {
                     Poll::Ready(body_filter(filtering))
                 }
                 Some(Pause::Exit(444)) => {
-                    filtering.abandon();
-                    Poll::Ready(None)
+                    // As upstream: the status is sent, with nothing behind it.
+                    filtering.head().status = 444;
+                    filtering.head().content_length = Some(0);
+                    Poll::Ready(Some(Box::new(NoBody)))
                 }
                 Some(Pause::Exit(code)) if (200..300).contains(&code) => {
                     filtering.head().status = u16::try_from(code).unwrap_or(200);

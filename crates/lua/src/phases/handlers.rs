@@ -207,6 +207,9 @@ fn log<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
 
 /// `lua_malloc_trim`
 fn trim<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
+    if !exchange.request.is_main() && !*exchange.request.location().core.log_subrequest {
+        return Step::Declined;
+    }
     let every = *exchange.request.conf(&LUA_CONF).malloc_trim;
     let untrimmed = &exchange.request.main_conf(&LUA_MAIN).untrimmed;
     if (untrimmed.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every) {

@@ -87,8 +87,10 @@ pub(crate) async fn set_peer(
 fn open(home: LoopRef, remote: &Remote, local: Option<SocketAddr>) -> io::Result<Datagrams> {
     use std::os::fd::AsFd;
     let fd = outgoing::open(remote, Carries::Datagrams)?;
-    if let (Some(local), Remote::Inet(_)) = (local, remote) {
-        outgoing::bind(fd.as_fd(), local)?;
+    match (remote, local) {
+        (Remote::Unix(_), _) => outgoing::bind_anywhere(fd.as_fd())?,
+        (Remote::Inet(_), Some(local)) => outgoing::bind(fd.as_fd(), local)?,
+        (Remote::Inet(_), None) => {}
     }
     outgoing::connect(fd.as_fd(), remote)?;
     Ok(Datagrams::new(home, fd))

@@ -65,7 +65,7 @@ impl LoopPools {
     }
 
     pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.enter().by_key.contains_key(key)
+        self.enter().by_key.get(key).is_some_and(|pool| !pool.is_over())
     }
 
     /// Makes the pool of a key with this size, if there is none.
@@ -98,6 +98,7 @@ impl LoopPools {
                 return;
             }
             let Some(pool) = pools.by_key.get_mut(key) else { return };
+            pool.stage = Stage::Used;
             let shared = Arc::clone(&pool.shared);
             conn.count(|| Ticket::of(&shared));
             let Some(conn) = shared.give(conn, used) else { return };
@@ -146,15 +147,30 @@ pub fn end_connections() {
     }
 }
 
+/// Whether a pool has had a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Made,
+    Used,
+}
+
 /// That of one key.
 struct Pool {
     size: usize,
+    stage: Stage,
     /// The one that was used last is at the end.
     idle: Vec<Arc<Idle>>,
     shared: Arc<Shared>,
 }
 
 impl Pool {
+    /// Whether its last connection has ended, and nothing waits: the next one of its name has limits of its
+    /// own.
+    fn is_over(&self) -> bool {
+        let Shared { connections, waiting, .. } = &*self.shared;
+        self.stage == Stage::Used && connections.load(Ordering::SeqCst) == 0 && waiting.is_empty()
+    }
+
     /// Has one more; the oldest where that is one too many.
     fn put(&mut self, idle: &Arc<Idle>) -> Option<Arc<Idle>> {
         self.idle.retain(|idle| idle.is_alive());
@@ -317,11 +333,11 @@ impl Pools {
         (size, backlog): (usize, Option<usize>),
         sink: Option<&Arc<dyn Sink>>,
     ) -> IsNew {
-        if self.by_key.contains_key(key) {
+        if self.by_key.get(key).is_some_and(|pool| !pool.is_over()) {
             return IsNew::No;
         }
         if self.by_key.len() >= 2 * self.swept.max(KEYS_MIN) {
-            self.by_key.retain(|_, pool| pool.shared.connections.load(Ordering::SeqCst) > 0);
+            self.by_key.retain(|_, pool| !pool.is_over());
             self.swept = self.by_key.len();
         }
         let shared = Arc::new(Shared {
@@ -331,13 +347,16 @@ impl Pools {
             connections: AtomicUsize::new(0),
             waiting: SegQueue::new(),
         });
-        let before = self.by_key.insert(key.to_vec(), Pool { size, idle: Vec::new(), shared });
-        debug_assert!(before.is_none(), "a key has one pool");
+        let pool = Pool { size, stage: Stage::Made, idle: Vec::new(), shared };
+        let before = self.by_key.insert(key.to_vec(), pool);
+        debug_assert!(before.is_none_or(|pool| pool.is_over()), "a key has one pool");
         IsNew::Yes
     }
 
     fn room(&mut self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
-        let Some(pool) = self.by_key.get_mut(key) else { return Room::New(None) };
+        let Some(pool) = self.by_key.get_mut(key).filter(|pool| !pool.is_over()) else {
+            return Room::New(None);
+        };
         while let Some(idle) = pool.idle.pop() {
             if let Some(conn) = idle.leave(TAKEN) {
                 return Room::Idle(conn, idle.used);
@@ -360,7 +379,8 @@ impl Pools {
             shared.waiting.push(Arc::clone(&place));
             return Room::Later(Queued { waiter, place, shared: Arc::clone(shared) });
         }
-        Room::New(Some(Ticket::of(shared)))
+        pool.stage = Stage::Used;
+        Room::New(Some(Ticket::of(&pool.shared)))
     }
 }
 
@@ -375,7 +395,7 @@ async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_
     let (mut waiter, mut byte) = (pin!(waiter), Vec::with_capacity(1));
     let is_to_end = poll_fn(|cx| match waiter.as_mut().poll(cx) {
         Poll::Ready(_) => Poll::Ready(false),
-        Poll::Pending => poll_over(&idle, timer.as_ref(), &mut byte, cx).map(|()| true),
+        Poll::Pending => poll_over((&idle, &shared), timer.as_ref(), &mut byte, cx).map(|()| true),
     })
     .await;
     if is_to_end {
@@ -384,8 +404,14 @@ async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_
     }
 }
 
-fn poll_over(idle: &Idle, timer: Option<&Timer>, byte: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_over(
+    (idle, shared): (&Idle, &Shared),
+    timer: Option<&Timer>,
+    byte: &mut Vec<u8>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     if timer.is_some_and(|timer| timer.poll_expired(cx).is_ready()) {
+        shared.log(format_args!("lua tcp socket keepalive max idle timeout"));
         return Poll::Ready(());
     }
     match idle.conn.load_full() {

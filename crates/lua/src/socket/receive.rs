@@ -148,7 +148,8 @@ impl Until {
         debug_assert!(safe <= rest.len(), "what is given lies in what has come");
         debug_assert!(found.is_none_or(|at| at + len <= rest.len()), "a pattern lies in what has come");
         match (self.most, found) {
-            (Some(most), _) if safe > most || (safe == most && found.is_none()) => {
+            // As upstream: a pattern right behind the size stays for the next call.
+            (Some(most), _) if safe >= most => {
                 self.searched = 0;
                 Found::Data(input.take(most))
             }
@@ -239,6 +240,15 @@ mod tests {
         assert_eq!(next(), Found::Data(b"hello".to_vec()));
         assert_eq!(next(), Found::Data(b", wor".to_vec()));
         assert_eq!(next(), Found::Last(b"ld".to_vec()));
+    }
+
+    #[test]
+    fn a_pattern_right_behind_a_size_is_left_to_the_next_call() {
+        let mut input = input(b"ab--abc-");
+        let mut next = || until(b"--abc", Some(2)).find(&mut input);
+        assert_eq!(next(), Found::Data(b"ab".to_vec()));
+        assert_eq!(next(), Found::Last(Vec::new()));
+        assert_eq!(input.rest(), b"-");
     }
 
     #[test]
