@@ -37,6 +37,7 @@ mod resty_ffi;
 pub mod room;
 mod semaphore;
 pub mod shared;
+mod socket_options;
 mod tcp;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -80,6 +81,7 @@ const ROOMS: &[Room] = &[
     semaphore::install,
     balancer::install,
     body_socket::install,
+    socket_options::install,
     tcp::install,
     #[cfg(feature = "tls")]
     tls::install,

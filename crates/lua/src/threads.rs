@@ -138,7 +138,7 @@ pub(crate) enum Hold {
 
 /// How a thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ThreadOutcome {
     Returned,
     Raised,
 }
@@ -148,8 +148,8 @@ pub(crate) enum State {
     Ready(Answers),
     Running,
     Waiting(Wait, Hold),
-    /// It is over; its results, or what it raised, are on its stack.
-    Over(Outcome),
+    /// It is over; its results, or its error, are on its stack.
+    Over(ThreadOutcome),
 }
 
 /// A thread that sleeps has this, its coroutine and a timer.
@@ -295,7 +295,7 @@ impl Threads {
         self.all().any(waits)
     }
 
-    /// Whether one of them reads what the client sends, and so hears of its end.
+    /// Whether one of them reads bytes of the client, and so hears of its end.
     pub(crate) fn reads_client(&self) -> bool {
         self.all().any(|thread| matches!(thread.state, State::Waiting(Wait::Receive(_), _)))
     }
@@ -342,7 +342,7 @@ impl Threads {
     }
 
     /// A thread is over: it keeps its place, unless something waits for it, which is told.
-    pub(crate) fn end(&mut self, number: Number, outcome: Outcome) -> Option<Number> {
+    pub(crate) fn end(&mut self, number: Number, outcome: ThreadOutcome) -> Option<Number> {
         let thread = self.get_mut(number)?;
         debug_assert!(!matches!(thread.state, State::Over(_)), "a thread is over once");
         thread.state = State::Over(outcome);
@@ -411,7 +411,7 @@ fn next(made: NonZeroU64) -> NonZeroU64 {
 /// Pushes what a thread that is over has come to, as `ngx.thread.wait` answers it; how many values.
 pub(crate) fn push_results(stack: &mut Stack<'_>, thread: &Thread) -> i32 {
     let State::Over(outcome) = &thread.state else { return 0 };
-    stack.push(*outcome == Outcome::Returned);
+    stack.push(*outcome == ThreadOutcome::Returned);
     let Some(coroutine) = &thread.coroutine else { return 1 };
     stack.take_all(coroutine) + 1
 }

@@ -99,7 +99,7 @@ pub enum Resumed {
     Finished(i32),
     /// It has yielded so many values, which are on its stack; they are to be taken away before it is resumed.
     Yielded(i32),
-    /// It did not go on; what it raised is on its stack.
+    /// It did not go on; the error that it raised is on its stack.
     Failed(Fault),
 }
 

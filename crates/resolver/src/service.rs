@@ -115,7 +115,7 @@ impl Service {
     }
 }
 
-/// As nginx has it: what peers and networks do is an error, and anything else is the machine's own trouble.
+/// As nginx has it: trouble of peers and networks is an error, and any other is the machine's own.
 fn level_of(error: &io::Error) -> Level {
     use io::ErrorKind as Kind;
     match error.kind() {

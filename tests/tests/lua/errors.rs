@@ -1,5 +1,4 @@
-//! What becomes of errors and of ends: of light threads, of clients while code reads what they send, of
-//! content that says no; and lines of the log that stay in memory.
+//! Errors and ends: of light threads, of clients while code reads their bodies, of content that says no.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -7,10 +6,10 @@ use std::os::unix::net::UnixDatagram;
 
 use clearway_testkit::client::PATIENCE;
 
-use super::{ask, check, server};
+use super::{check, server};
 
-/// `ngx.thread.wait` answers what was raised: a text as `error` was given it, then with its place, and an
-/// object as it is.
+/// `ngx.thread.wait` answers the error that was raised: a text as `error` was given it, then with its place,
+/// and an object as it is.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn threads_end_with_what_they_raise() {
@@ -71,8 +70,8 @@ fn bodies_are_asked_for_before_an_answer_begins() {
              local socket = assert(ngx.req.socket())
              ngx.say('begun')
              ngx.flush(true)
-             ngx.print(socket:receive(4), ' ', socket:getfd() > 2, ' ', socket:setoption('keepalive', true), ' ',
-                 socket:getoption('keepalive'))
+             ngx.print(socket:receive(4), ' ', socket:getfd() > 2, ' ')
+             ngx.print(socket:setoption('keepalive', true), ' ', socket:getoption('keepalive'))
          } }",
     );
     let mut connection = server.connect();
@@ -133,45 +132,10 @@ fn unix_datagrams_are_answered() {
     check(&server, &[("/host", 200, "failed to parse host name \"\": no host")]);
 }
 
-/// Lines of the log stay in memory for code, the oldest ones go, and levels can be left out.
+/// Names that upstream has from the start.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
-fn lines_of_the_log_are_read_by_code() {
-    let server = server(
-        "lua_capture_error_log 4k;",
-        "location = /log { content_by_lua_block {
-             for i = 1, tonumber(ngx.var.arg_n) do ngx.log(ngx.WARN, 'line ', i, ' ', ('x'):rep(400)) end
-             ngx.print('logged')
-         } }
-         location = /read { content_by_lua_block {
-             local errlog = require 'ngx.errlog'
-             local logs = assert(errlog.get_logs(100))
-             local last = logs[#logs] or ''
-             ngx.print(#logs / 3, ' ', logs[#logs - 2] == ngx.WARN, ' ', last:match('line %d+'), ' ',
-                 last:match('^%d+/%d+/%d+ .* %[warn%]') ~= nil, ' ',
-                 math.abs((logs[#logs - 1] or 0) - ngx.time()) < 60)
-         } }
-         location = /level { content_by_lua_block {
-             local errlog = require 'ngx.errlog'
-             ngx.print(errlog.set_filter_level(ngx.ERR), ' ', select(2, errlog.set_filter_level(77)))
-         } }",
-    );
-    let read = || ask(&server, "/read").1;
-    read();
-    check(&server, &[("/log?n=2", 200, "logged")]);
-    assert_eq!(read(), "2 true line 2 true true");
-    check(&server, &[("/log?n=40", 200, "logged")]);
-    let full = read();
-    let count: u32 = full.split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
-    assert!((5..=9).contains(&count) && full.contains("line 40 "), "{full}");
-    check(&server, &[("/level", 200, "true bad log level: 77"), ("/log?n=3", 200, "logged")]);
-    assert!(read().starts_with("0 "), "warnings are left out");
-}
-
-/// What code looks for by name before it asks for more.
-#[test]
-#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
-fn code_finds_what_upstream_has_from_the_start() {
+fn code_finds_names_that_upstream_has_from_the_start() {
     let server = server(
         "",
         "location = /core { content_by_lua_block {

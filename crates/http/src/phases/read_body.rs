@@ -156,7 +156,7 @@ impl Exchange<'_, '_> {
         }
     }
 
-    /// Has a client that waits for `100 Continue` told to go on, before a response is begun that is sent while
+    /// Tells a client that waits for `100 Continue` to go on, before a response is begun that is sent while
     /// its body is read.
     pub fn invite_body(&mut self) {
         self.output.state.invite(self.request.link, self.body.state);

@@ -87,3 +87,23 @@ fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     }
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::api::testing::Lua;
+
+    #[test]
+    fn directives_of_others_are_functions() {
+        let mut lua = Lua::new();
+        lua.says(
+            "local v = ndk.set_var return v.set_encode_base32('abcde'), v.set_encode_base32('a'), \
+             v.set_decode_base32('c5h66p35'), v.set_encode_hex('az'), v.set_decode_hex('617A'), \
+             v.set_md5('a')",
+            "c5h66p35 c4====== abcde 617a az 0cc175b9c0f1b6a831c399e269772661",
+        );
+        lua.raises(
+            "ndk.set_var.set_decode_hex('zz')",
+            "calling directive set_decode_hex failed with code -1",
+        );
+    }
+}

@@ -26,7 +26,8 @@ pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
 /// What `-V` says of how the server was configured.
 static CONFIGURED: OnceLock<String> = OnceLock::new();
 
-/// Says what `ngx.config.nginx_configure()` is to answer, and shows C the words of the command line. Called once, before requests are served.
+/// Sets the answer of `ngx.config.nginx_configure()`, and shows C the words of the command line. Called once,
+/// before requests are served.
 pub fn say_configured(arguments: String) {
     clearway_luajit::exports::show_arguments();
     // A second one would be the same.

@@ -2,22 +2,21 @@
 //! with its request, or timer, and ends with that.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use clearway_base::log::Level;
 use clearway_http::{AskedServers, NAME_SERVERS};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_net::url::RemoteText;
-use clearway_os::outgoing::{self, Remote, SocketOption, UNIX_PATH_MAX_BYTES};
+use clearway_os::outgoing::{Remote, UNIX_PATH_MAX_BYTES};
 use clearway_runtime::LoopRef;
 
 use super::room::{Install, put};
-use crate::current::{Current, Pause, Scene, YIELDABLE, allow, current, pause, scene};
+use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
 use crate::socket::conf::SocketConf;
 use crate::socket::connection::{Direction, Rest, Tcp, TcpSource, TcpState, Timeouts};
 use crate::socket::operations::{
-    self, Connecting, Receiving, Sending, Target, connect, receive, received, received_until, send,
+    Connecting, Receiving, Sending, Target, connect, receive, received, received_until, send,
 };
 use crate::socket::pool::{IsNew, Room};
 use crate::socket::receive::{Until, Want};
@@ -34,9 +33,6 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         put(stack, "close", close);
         put(stack, "setkeepalive", set_keepalive);
         put(stack, "getreusedtimes", reused_times);
-        put(stack, "_setoption", set_option);
-        put(stack, "_getoption", get_option);
-        put(stack, "getfd", descriptor);
     });
     install.table("", |stack| {
         put(stack, "_tcp_until", receive_until);
@@ -743,63 +739,5 @@ fn reused_times(call: &mut Call<'_>) -> Result<Returns, Raise> {
             Ok(Returns::Values(1))
         }
         None => refuse(call, "closed"),
-    }
-}
-
-/// Does something with the system's socket: that of its connection, or the client's.
-fn with_fd<R>(call: &mut Call<'_>, work: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<Option<R>, Raise> {
-    let Some(tcp) = find(call)? else { return Ok(None) };
-    if tcp.source == Source::Connection {
-        let state = tcp.state();
-        return Ok(state.conn.as_ref().and_then(|conn| conn.with_socket(|socket| work(socket.as_fd()))));
-    }
-    let done = scene(call, |scene| match scene {
-        Scene::Handler(exchange) => exchange.client_fd().map(work),
-        Scene::Head(_) | Scene::Body(_) => None,
-    })?;
-    Ok(done)
-}
-
-fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    match with_fd(call, |fd| fd.as_raw_fd())? {
-        Some(descriptor) => {
-            call.stack.push(f64::from(descriptor));
-            Ok(Returns::Values(1))
-        }
-        None => refuse(call, "closed"),
-    }
-}
-
-/// The option with this number of lua-resty-core's.
-fn option_at(call: &mut Call<'_>) -> Result<SocketOption, Raise> {
-    let number = call.number(2)? as usize;
-    let option = number.checked_sub(1).and_then(|at| SocketOption::ALL.get(at)).copied();
-    option.ok_or_else(|| call.raise("no such option"))
-}
-
-/// (socket, number of an option, value)
-fn set_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let option = option_at(call)?;
-    let value = call.number(3)? as i32;
-    match with_fd(call, |fd| outgoing::set_option(fd, option, value))? {
-        None => refuse(call, "closed"),
-        Some(Ok(())) => {
-            call.stack.push(true);
-            Ok(Returns::Values(1))
-        }
-        Some(Err(error)) => refuse(call, &operations::reason(&error)),
-    }
-}
-
-/// (socket, number of an option)
-fn get_option(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let option = option_at(call)?;
-    match with_fd(call, |fd| outgoing::option(fd, option))? {
-        None => refuse(call, "closed"),
-        Some(Ok(value)) => {
-            call.stack.push(f64::from(value));
-            Ok(Returns::Values(1))
-        }
-        Some(Err(error)) => refuse(call, &operations::reason(&error)),
     }
 }

@@ -23,7 +23,7 @@ use crate::phases::made_body;
 use crate::request_state::{OnAbort, RequestState};
 use crate::socket::connection::TcpSource;
 use crate::socket::operations::{Receiving, Sending};
-use crate::threads::{Answers, Hold, Number, Outcome, Polls, State, Threads, Wait, push_results};
+use crate::threads::{Answers, Hold, Number, Polls, State, ThreadOutcome, Threads, Wait, push_results};
 use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::of_loop::{Chosen, Slot};
 use crate::vm::settings::LUA_CONF;
@@ -528,7 +528,7 @@ impl Schedule {
                 ground.log(Level::Debug, format_args!("lua caching unused lua thread"));
             }
         } else {
-            self.end(number, coroutine, Outcome::Returned, interpreter);
+            self.end(number, coroutine, ThreadOutcome::Returned, interpreter);
         }
         (self.threads.alive() == 0).then_some(Ended::Finished)
     }
@@ -553,12 +553,18 @@ impl Schedule {
         }
         let described = Described(&fault);
         ground.log(Level::Error, format_args!("lua user thread aborted: runtime error: {described}"));
-        self.end(number, coroutine, Outcome::Raised, interpreter);
+        self.end(number, coroutine, ThreadOutcome::Raised, interpreter);
         (self.threads.alive() == 0).then_some(Ended::Finished)
     }
 
     /// A light thread is over: what waits for it goes on at once.
-    fn end(&mut self, number: Number, coroutine: Coroutine, outcome: Outcome, interpreter: &mut Interpreter) {
+    fn end(
+        &mut self,
+        number: Number,
+        coroutine: Coroutine,
+        outcome: ThreadOutcome,
+        interpreter: &mut Interpreter,
+    ) {
         if let Some(thread) = self.threads.get_mut(number) {
             thread.coroutine = Some(coroutine);
         }

@@ -98,7 +98,7 @@ impl LoopPools {
                 return;
             }
             let Some(pool) = pools.by_key.get_mut(key) else { return };
-            pool.stage = Stage::Used;
+            pool.stage = PoolStage::Used;
             let shared = Arc::clone(&pool.shared);
             conn.count(|| Ticket::of(&shared));
             let Some(conn) = shared.give(conn, used) else { return };
@@ -149,7 +149,7 @@ pub fn end_connections() {
 
 /// Whether a pool has had a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum PoolStage {
     Made,
     Used,
 }
@@ -157,7 +157,7 @@ enum Stage {
 /// That of one key.
 struct Pool {
     size: usize,
-    stage: Stage,
+    stage: PoolStage,
     /// The one that was used last is at the end.
     idle: Vec<Arc<Idle>>,
     shared: Arc<Shared>,
@@ -168,7 +168,7 @@ impl Pool {
     /// own.
     fn is_over(&self) -> bool {
         let Shared { connections, waiting, .. } = &*self.shared;
-        self.stage == Stage::Used && connections.load(Ordering::SeqCst) == 0 && waiting.is_empty()
+        self.stage == PoolStage::Used && connections.load(Ordering::SeqCst) == 0 && waiting.is_empty()
     }
 
     /// Has one more; the oldest where that is one too many.
@@ -347,7 +347,7 @@ impl Pools {
             connections: AtomicUsize::new(0),
             waiting: SegQueue::new(),
         });
-        let pool = Pool { size, stage: Stage::Made, idle: Vec::new(), shared };
+        let pool = Pool { size, stage: PoolStage::Made, idle: Vec::new(), shared };
         let before = self.by_key.insert(key.to_vec(), pool);
         debug_assert!(before.is_none_or(|pool| pool.is_over()), "a key has one pool");
         IsNew::Yes
@@ -379,7 +379,7 @@ impl Pools {
             shared.waiting.push(Arc::clone(&place));
             return Room::Later(Queued { waiter, place, shared: Arc::clone(shared) });
         }
-        pool.stage = Stage::Used;
+        pool.stage = PoolStage::Used;
         Room::New(Some(Ticket::of(&pool.shared)))
     }
 }
