@@ -57,9 +57,9 @@ fn two_producers_and_a_sleeper() {
     });
 }
 
-#[test]
-fn a_producer_and_two_sleepers() {
-    model(2, || {
+/// A producer of two, a consumer, and this thread, which consumes after `first`.
+fn producer_and_two_sleepers(first: fn(&Ring<usize>, &Bell)) {
+    model(2, move || {
         let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(2)));
         let other = Arc::clone(&shared);
         thread::spawn(move || consume(&other.0, &other.1, &other.2));
@@ -70,26 +70,21 @@ fn a_producer_and_two_sleepers() {
                 producer.1.ring();
             }
         });
+        first(&shared.0, &shared.1);
         consume(&shared.0, &shared.1, &shared.2);
     });
+}
+
+#[test]
+fn a_producer_and_two_sleepers() {
+    producer_and_two_sleepers(|_, _| ());
 }
 
 /// Rule 7 of `bell`: while one looks nobody is woken, and nothing is left lying.
 #[test]
 fn what_comes_during_a_look_is_taken() {
-    model(2, || {
-        let shared = Arc::new((Ring::new(2), Bell::new(), AtomicUsize::new(2)));
-        let other = Arc::clone(&shared);
-        thread::spawn(move || consume(&other.0, &other.1, &other.2));
-        let producer = Arc::clone(&shared);
-        thread::spawn(move || {
-            for n in 0..2 {
-                producer.0.push(n).expect("room for both");
-                producer.1.ring();
-            }
-        });
-        shared.1.look(|| shared.0.is_ready());
-        consume(&shared.0, &shared.1, &shared.2);
+    producer_and_two_sleepers(|ring, bell| {
+        bell.look(|| ring.is_ready());
     });
 }
 
