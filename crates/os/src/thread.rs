@@ -21,6 +21,17 @@ pub fn cpu_ns(tid: u32) -> Option<u64> {
     (result == 0).then(|| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
+/// How often the calling thread has given up its processor by itself, to wait for something.
+#[must_use]
+pub fn own_waits() -> u64 {
+    // SAFETY: all zeros is a valid rusage, which has numbers only.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage to write to; RUSAGE_THREAD is known since Linux 2.6.26.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    debug_assert!(result == 0, "the arguments are good ones");
+    usage.ru_nvcsw.unsigned_abs()
+}
+
 /// The CPU clock of thread `tid`.
 pub(crate) fn cpu_clock(tid: u32) -> libc::clockid_t {
     // The kernel's encoding of per-thread clocks: see pthread_getcpuclockid(3) and

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use clearway_os::clock;
 use clearway_os::spin::Spin;
+use clearway_os::thread;
 
 use crate::event_loop::Loop;
 use crate::event_loop::loops::Loops;
 use crate::handover::observer::{Account, Observer};
-use crate::handover::suspects::Tag;
+use crate::handover::suspects::{Manner, Tag};
 use crate::handover::word::{CARRIERS_MAX, Lease, PollId};
 use crate::identities::Identities;
 use crate::metrics::LoopValues;
-use crate::shared::{Config, Shared};
+use crate::shared::{Config, HABIT_NS, Shared};
 use crate::task::timer::Handle;
 use crate::task::{self, Binding};
 use crate::threads::{carriers, stuck, watchdog};
@@ -247,6 +248,25 @@ impl LoopRef {
         carriers.get(Lease::from_bits(poll.0).carrier()).is_some_and(|carrier| {
             carrier.away.has(poll) || carrier.helps_in.load(Ordering::Relaxed) == poll.0
         })
+    }
+
+    /// Whether a poll that is under way away from its loop has used a processor for long, or is one of what
+    /// slept before. Others that want the processor do not count.
+    #[must_use]
+    pub fn is_blocking(self, poll: PollId) -> bool {
+        let shared = self.0.remote.shared;
+        let Some(carrier) = shared.carriers.get(Lease::from_bits(poll.0).carrier()) else { return false };
+        if !carrier.away.has(poll) {
+            return false;
+        }
+        let tag = Tag(carrier.tag.load(Ordering::Relaxed));
+        match shared.suspects.check(tag, self.now_ms()) {
+            Some(Manner::Sleeps) => true,
+            Some(Manner::Burns) | None => {
+                let now_ns = thread::cpu_ns(carrier.tid.load(Ordering::Relaxed)).unwrap_or(0);
+                now_ns.saturating_sub(carrier.away.cpu_ns.load(Ordering::Relaxed)) >= HABIT_NS
+            }
+        }
     }
 
     /// Which loop of its runtime this is, from 0.

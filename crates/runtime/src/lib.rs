@@ -48,7 +48,7 @@ pub use crate::{
     io::slots::SLOTS_MAX,
     io::socket::{Probe, Socket, Woken},
     shared::Config,
-    task::coop::{bind, enter, tag_of, unbind, within, yield_now},
+    task::coop::{bind, enter, repeats, tag_of, unbind, within, yield_now},
 };
 pub use crate::{
     handover::word::PollId,

@@ -51,6 +51,10 @@ const STOP: u32 = u32::MAX;
 /// How long the log has for the last line of a process that ends itself.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
+/// How long a suspect's poll has blocked, at least, that says more of it than that one of its polls did,
+/// nanoseconds: what takes less is no burden to others that wait for the same.
+pub(crate) const HABIT_NS: u64 = 5_000_000;
+
 /// How a runtime is to be.
 #[derive(Clone)]
 pub struct Config {
@@ -85,6 +89,8 @@ pub(crate) struct Carrier {
     /// not.
     pub(crate) detached_ns: AtomicU64,
     detached_cpu_ns: AtomicU64,
+    /// How often the thread had waited by then.
+    detached_waits: AtomicU64,
     detached_tag: AtomicU32,
     /// The turn that it holds (held_turn.rs).
     pub(crate) turn: HeldTurn,
@@ -233,6 +239,7 @@ impl Carrier {
             away: Away::new(),
             detached_ns: AtomicU64::new(0),
             detached_cpu_ns: AtomicU64::new(0),
+            detached_waits: AtomicU64::new(0),
             detached_tag: AtomicU32::new(0),
             turn: HeldTurn::new(),
             running: AtomicU32::new(0),
@@ -436,6 +443,7 @@ impl Shared {
             me.waited.store(false, Ordering::Relaxed);
             me.detached_tag.store(tag.0, Ordering::Relaxed);
             me.detached_cpu_ns.store(sight.cpu_ns, Ordering::Relaxed);
+            me.detached_waits.store(thread::own_waits(), Ordering::Relaxed);
             me.detached_ns.store(clock::monotonic_ns().max(1), Ordering::Relaxed);
             self.wake_watchdog();
             if manner == Manner::Burns {
@@ -506,19 +514,35 @@ impl Shared {
         let now = clock::monotonic_ns();
         let tag = Tag(carrier.detached_tag.load(Ordering::Relaxed));
         let is_long = |ns: u64| u128::from(ns) > limit.as_nanos();
-        if !is_long(now - since) {
-            // What it was to do is still to be done.
-            if !carrier.waited.load(Ordering::Relaxed) {
-                self.suspects.absolve(tag);
-            }
-            return;
+        if is_long(now - since) {
+            self.judge(carrier, tag, now - since, is_long);
+        } else if !carrier.waited.load(Ordering::Relaxed) {
+            // Where it waited, what it was to do is still to be done.
+            self.suspects.absolve(tag);
         }
+    }
+
+    /// What a suspect's poll says of it that has taken so long, away from its loop.
+    fn judge(&self, carrier: &Carrier, tag: Tag, passed_ns: u64, is_long: impl Fn(u64) -> bool) {
         let cpu_ns = clock::thread_cpu_ns().saturating_sub(carrier.detached_cpu_ns.load(Ordering::Relaxed));
-        match self.suspects.check(tag, now / 1_000_000) {
+        let now_ms = clock::monotonic_ms();
+        let Some(manner) = self.suspects.check(tag, now_ms) else { return };
+        let took_ns = match manner {
             // At the priority of polls that burn CPU any poll may take long: that says nothing of this one.
-            Some(Manner::Burns) if !is_long(cpu_ns) => {}
-            Some(manner) => self.suspects.blame(tag, manner, now / 1_000_000),
-            None => {}
+            Manner::Burns if !is_long(cpu_ns) => return,
+            Manner::Burns => cpu_ns,
+            // Nor does it where others wanted the processor, and this one never waited for anything else.
+            Manner::Sleeps
+                if !is_long(cpu_ns)
+                    && thread::own_waits() == carrier.detached_waits.load(Ordering::Relaxed) =>
+            {
+                return;
+            }
+            Manner::Sleeps => passed_ns,
+        };
+        match took_ns {
+            HABIT_NS.. => self.suspects.blame_again(tag, manner, now_ms),
+            _ => self.suspects.blame(tag, manner, now_ms),
         }
     }
 

@@ -309,3 +309,53 @@ fn lines_of_the_log_are_kept_for_code() {
         ],
     );
 }
+
+/// The first run of a handler takes long, as it compiles and requires: what its module keeps is there for the
+/// next one, though another VM is free.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn a_slow_first_run_leaves_the_next_one_in_its_vm() {
+    let server = server(
+        "lua_reserve_vms 1;",
+        "location = /count {
+             content_by_lua_block {
+                 local kept = package.loaded.kept
+                 if not kept then
+                     local began = os.clock()
+                     while os.clock() - began < 0.05 do end
+                     kept = { n = 0 } package.loaded.kept = kept
+                 end
+                 kept.n = kept.n + 1 ngx.print(kept.n)
+             }
+         }",
+    );
+    let counts: Vec<String> = (1..=5).map(|n| n.to_string()).collect();
+    let cases: Vec<_> = counts.iter().map(|count| ("/count", 200, &count[..])).collect();
+    check(&server, &cases);
+}
+
+/// What blocks each time leaves the loop's own VM to others, once it has done so again since it was found out.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+#[cfg_attr(chaos_lend, ignore = "nothing is found out where everything is lent")]
+fn what_blocks_again_leaves_the_loops_own_vm() {
+    let server = server(
+        "lua_reserve_vms 1; init_by_lua_block { blocked = 0 }",
+        "location = /block {
+             content_by_lua_block {
+                 blocked = blocked + 1
+                 local began = os.clock()
+                 while os.clock() - began < 0.05 do end
+                 ngx.print(ngx.worker.id())
+             }
+         }
+         location = /blocked { content_by_lua_block { ngx.print(ngx.worker.id(), ' ', blocked) } }",
+    );
+    let mut ids = Vec::new();
+    while ids.last().is_none_or(|id| id == "0") && ids.len() < 40 {
+        ids.push(ask(&server, "/block").1);
+    }
+    assert_eq!((&ids[..2], &ids[ids.len() - 1][..]), (&["0".to_owned(), "0".to_owned()][..], "1"));
+    let (_, own) = ask(&server, "/blocked");
+    assert_eq!(own, format!("0 {}", ids.len() - 1));
+}

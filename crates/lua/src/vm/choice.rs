@@ -3,14 +3,18 @@
 //! 1. A loop has one VM of its own, with the loop's number, and reserves, with numbers behind those: what is
 //!    shared out by `id % count`, or done by worker 0, is not done twice.
 //! 2. A request that has entered one stays in it; until then it may change: the poll before it may not end.
-//! 3. A request runs in the own VM unless a poll holds that which is away from its loop (it is stuck).
-//! 4. One whose location has blocked again since that was found out (it blocks) runs in a reserve with others
-//!    of its kind. A clean reserve, one without such, is taken where none has them, or where another remains.
-//! 5. Where the own VM is stuck, and where the location has blocked once (it is accused), others run in a
-//!    clean reserve, or else in the own VM; once that is gone (stuck for over a second) in any reserve.
+//! 3. A request runs in the own VM unless a poll holds that which is away from its loop, and has been for
+//!    longer than polls are (it is stuck). Where one holds it that was found away just now, it waits there.
+//! 4. One whose location blocks for long, and habitually (it blocks), runs in a reserve with others of its
+//!    kind. A clean reserve, one without such, is taken where none has them, or where another remains.
+//! 5. Where the own VM is stuck, and where the location has blocked, and again since that was found out (it is
+//!    accused), others run in a clean reserve, or else in the own VM; once that is gone (stuck for over a
+//!    second) in any reserve.
 //! 6. `auto`: a reserve is built when one is wanted, and more where none is clean or what blocks waits. A
 //!    number: as many are built with the configuration. For a VM that is poisoned another one is built.
-//! 7. So a location that blocks has the own VM once, and a clean one once, until it is known.
+//! 7. So a location that blocks has the own VM twice, and a clean one once, until it is known. The first run of
+//!    one that does not may take long as well: it compiles, and reads what it requires. What modules keep
+//!    between requests is there for the second one, so that has to be in the same VM.
 
 use std::num::NonZeroU32;
 
@@ -53,7 +57,9 @@ impl Reserves {
 pub enum Own {
     /// Nobody holds it, or a poll that has its loop, and will be over when the next one begins.
     Good,
-    /// A poll holds it whose loop has been given away.
+    /// A poll holds it whose loop has been given away, just now.
+    Held,
+    /// So it was for longer than polls are.
     Stuck,
     /// So it was for a second and more.
     Gone,
@@ -64,11 +70,11 @@ pub enum Own {
 /// What is known of the request's location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It has not blocked of late.
+    /// It has not blocked of late, or once.
     Good,
-    /// It has once.
+    /// It has again since that was found out.
     Accused,
-    /// It has again since.
+    /// So it has for long.
     Blocks,
 }
 
@@ -144,8 +150,9 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
     };
     let is_coming = reserves.contains(&Reserve::Building) || build != Build::Nothing;
     let choice = match (place, own, standing) {
+        (_, Own::Held, Standing::Good) => Choice::Own,
         (Some((_, index)), ..) => Choice::Reserve(index),
-        (None, Own::Good | Own::Stuck, Standing::Good | Standing::Accused) => Choice::Own,
+        (None, Own::Good | Own::Held | Own::Stuck, Standing::Good | Standing::Accused) => Choice::Own,
         // There is no reserve at all. It stays out of the own VM.
         (None, _, Standing::Blocks) if is_coming => Choice::Later,
         _ => match any_place(reserves) {
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn each_situation_has_its_vm() {
-        use Own::{Gone, Poisoned, Stuck};
+        use Own::{Gone, Held, Poisoned, Stuck};
         use Standing::{Accused, Blocks, Good};
         let two = Reserves::Fixed(NonZeroU32::new(2).unwrap());
         let own = Own::Good;
@@ -264,6 +271,12 @@ mod tests {
         let cases: &[Case<'_>] = &[
             (Reserves::Auto, own, Good, &[], Choice::Own, NONE),
             (Reserves::Auto, own, Good, &[ready(0)], Choice::Own, NONE),
+            // It waits for what may be over soon.
+            (Reserves::Auto, Held, Good, &[], Choice::Own, ONE),
+            (Reserves::Auto, Held, Good, &[ready(0)], Choice::Own, NONE),
+            (Reserves::Auto, Held, Accused, &[ready(0)], Choice::Reserve(0), NONE),
+            (Reserves::Auto, Held, Accused, &[], Choice::Own, ONE),
+            (Reserves::Auto, Held, Blocks, &[bad(0)], Choice::Reserve(0), NONE),
             // The first time that something is stuck.
             (Reserves::Auto, Stuck, Good, &[], Choice::Own, ONE),
             (Reserves::Auto, Stuck, Good, &[Reserve::Building], Choice::Own, NONE),
@@ -335,7 +348,7 @@ mod tests {
     fn nothing_waits_for_what_never_comes() {
         let states = [ready(0), bad(5), Reserve::Gone { waiting: 1 }, Reserve::Building, Reserve::Poisoned];
         let policies = [Reserves::Auto, Reserves::None, Reserves::Fixed(NonZeroU32::MIN)];
-        let owns = [Own::Good, Own::Stuck, Own::Gone, Own::Poisoned];
+        let owns = [Own::Good, Own::Held, Own::Stuck, Own::Gone, Own::Poisoned];
         for policy in policies {
             for own in owns {
                 for standing in [Standing::Good, Standing::Accused, Standing::Blocks] {

@@ -12,7 +12,9 @@
 //!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
 //! 7. With `lua_code_cache off` a VM is made for one request.
 //! 8. What waits for its first VM looks again at times ([`AGAIN_MS`]), as what holds that may never end.
-//! 9. An accused location (its polls begin away from their loop) that holds a VM for [`HABIT_MS`] blocks.
+//! 9. A location whose polls begin away from their loop as they have blocked, and which holds a VM for
+//!    [`HABIT_MS`] in one of these, blocks: where that poll sleeps or uses a processor, and is not just kept
+//!    from one by others. That counts when something else has to look for a VM meanwhile.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -174,8 +176,8 @@ impl Slot {
         self.guarded.as_ref()
     }
 
-    /// For how long the poll has been in it that is there now, milliseconds: since that came in if it is one
-    /// of an accused location, or else since the first look, which is taken when something is wrong.
+    /// For how long the poll has been in it that is there now, milliseconds: since that came in if it began
+    /// away from its loop, or else since the first look, which is taken when something is wrong.
     fn held_ms(&self) -> Option<u64> {
         let holder = self.token().holder()?;
         if self.seen.load(Ordering::Relaxed) != holder.number() {
@@ -192,8 +194,18 @@ impl Slot {
         self.seen.store(holder.number(), Ordering::Relaxed);
     }
 
-    fn is_gone(&self) -> bool {
-        self.held_ms().is_some_and(|held_ms| held_ms >= GONE_MS)
+    /// Rule 9: for how long the poll has been in it that is there now, and its location's number.
+    fn look(&self, habits: &Habits) -> (Option<u64>, u32) {
+        let holder = self.token().holder();
+        let (held_ms, now_ms) = (self.held_ms(), self.home.now_ms());
+        let tag = held_ms.map_or(0, |_| self.seen_tag.load(Ordering::Relaxed));
+        if held_ms >= Some(HABIT_MS)
+            && !habits.has(tag, now_ms)
+            && holder.is_some_and(|holder| self.home.is_blocking(holder))
+        {
+            habits.add(tag, now_ms);
+        }
+        (held_ms, tag)
     }
 
     /// As a reserve.
@@ -206,15 +218,11 @@ impl Slot {
             // On average half of those that are there came before it.
             waiting = waiting.saturating_sub(1) / 2;
         }
-        let held_ms = self.held_ms();
-        let now_ms = self.home.now_ms();
-        let tag = held_ms.map_or(0, |_| self.seen_tag.load(Ordering::Relaxed));
-        match held_ms {
-            Some(GONE_MS..) => return Reserve::Gone { waiting },
-            Some(HABIT_MS..) => habits.add(tag, now_ms),
-            _ => {}
+        let (held_ms, tag) = self.look(habits);
+        if held_ms >= Some(GONE_MS) {
+            return Reserve::Gone { waiting };
         }
-        let is_clean = self.blocking.load(Ordering::Relaxed) == 0 && !habits.has(tag, now_ms);
+        let is_clean = self.blocking.load(Ordering::Relaxed) == 0 && !habits.has(tag, self.home.now_ms());
         Reserve::Ready { waiting, is_clean, is_held: held_ms >= Some(HELD_MS) }
     }
 
@@ -266,7 +274,7 @@ pub struct Chosen {
 #[derive(Clone, Copy)]
 struct By {
     standing: Standing,
-    /// Its location and phase, as a number; 0 if it is good.
+    /// Its location and phase, as a number; 0 if its poll began on its loop.
     tag: u32,
 }
 
@@ -531,13 +539,14 @@ impl LoopVms {
         failed_ms > 0 && self.home.now_ms().saturating_sub(failed_ms) < RETRY_MS
     }
 
-    /// What asks; `known`: the tag of its location, if that was accused before.
+    /// What asks; `known`: the tag of its location, if a poll of it began away from its loop before.
     fn by(&self, known: u32, cx: &Context<'_>) -> By {
         let tag = away(self.home, cx).map_or(known, |_| tag_of(cx));
         let standing = match tag {
             0 => Standing::Good,
             tag if self.habits.has(tag, self.home.now_ms()) => Standing::Blocks,
-            _ => Standing::Accused,
+            _ if clearway_runtime::repeats(cx) => Standing::Accused,
+            _ => Standing::Good,
         };
         By { standing, tag }
     }
@@ -582,9 +591,10 @@ impl LoopVms {
             return Own::Poisoned;
         }
         match own.token().holder() {
-            Some(poll) if self.home.is_away(poll) => match own.is_gone() {
-                true => Own::Gone,
-                false => Own::Stuck,
+            Some(poll) if self.home.is_away(poll) => match own.look(&self.habits).0 {
+                Some(GONE_MS..) => Own::Gone,
+                Some(HELD_MS..) => Own::Stuck,
+                _ => Own::Held,
             },
             _ => Own::Good,
         }

@@ -2,6 +2,11 @@
 //! blockers at once need not be found out one by one. A stranger, of which only few polls were seen, stays on
 //! its loop, and the watchdog looks closely meanwhile. Any thread; a wrong answer costs a hop (a tag that
 //! shares its entry with a blocker), one hand-over or a few looks, never correctness.
+//!
+//! Caught once says little: a first run compiles, reads files, touches pages that are not there yet. What
+//! blocks habitually does so for long in a poll that was away from the start too, and *repeats* then. Either is judged
+//! by the processor time of the thread, or by its having waited for something, and not by the time that
+//! passed: that is longer where others want the processor.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +26,9 @@ const STRANGE_POLLS: u64 = 8;
 /// time; whether it burns CPU; until when it is a suspect, in milliseconds, or 0.
 const SCORE_MASK: u64 = 0xf;
 const BURNS: u64 = 0x10;
+
+/// Of a suspect: a poll that was away from the start has blocked as well, for long.
+const REPEATS: u64 = 0x40;
 const TIME_SHIFT: u32 = 8;
 
 /// An entry of a tag that is neither stranger nor suspect.
@@ -126,11 +134,24 @@ impl Suspects {
         Repute::Stranger
     }
 
+    /// Whether `tag` is a suspect that has blocked again since it became one.
+    pub(crate) fn repeats(&self, tag: Tag, now_ms: u64) -> bool {
+        self.check(tag, now_ms).is_some() && self.entry(tag).load(Ordering::Relaxed) & REPEATS != 0
+    }
+
+    /// A poll of `tag`, a suspect, that was away from the start blocked for long.
+    pub(crate) fn blame_again(&self, tag: Tag, manner: Manner, now_ms: u64) {
+        debug_assert!(tag != Tag::NONE, "nothing in particular is no suspect");
+        self.blame(tag, manner, now_ms);
+        self.entry(tag).fetch_or(REPEATS, Ordering::Relaxed);
+    }
+
     /// `tag` blocked.
     pub(crate) fn blame(&self, tag: Tag, manner: Manner, now_ms: u64) {
         if tag != Tag::NONE {
             let burns = if manner == Manner::Burns { BURNS } else { 0 };
-            let value = (now_ms + MEMORY_MS) << TIME_SHIFT | burns | TRUST_AFTER;
+            let repeats = if self.repeats(tag, now_ms) { REPEATS } else { 0 };
+            let value = (now_ms + MEMORY_MS) << TIME_SHIFT | burns | repeats | TRUST_AFTER;
             if manner == Manner::Sleeps {
                 self.slept_ms[tag.0 as usize % ENTRIES].store(now_ms + MEMORY_MS, Ordering::Relaxed);
             }
@@ -171,6 +192,25 @@ mod tests {
         assert_eq!(suspects.check(tag, 100 + MEMORY_MS), Some(Manner::Burns));
         suspects.blame(Tag::NONE, Manner::Sleeps, 100);
         assert_eq!(suspects.check(Tag::NONE, 100), None);
+    }
+
+    #[test]
+    fn a_suspect_repeats_when_it_has_blocked_as_one() {
+        let (suspects, tag) = (Suspects::new(), Tag::of(b"/module content"));
+        suspects.blame(tag, Manner::Burns, 100);
+        suspects.blame(tag, Manner::Sleeps, 101);
+        assert!(!suspects.repeats(tag, 101), "the first run of something");
+        suspects.blame_again(tag, Manner::Burns, 200);
+        assert!(suspects.repeats(tag, 200));
+        suspects.blame(tag, Manner::Sleeps, 300);
+        suspects.absolve(tag);
+        assert!(suspects.repeats(tag, 300), "that is not forgotten at once");
+        (1..TRUST_AFTER).for_each(|_| suspects.absolve(tag));
+        suspects.blame(tag, Manner::Burns, 400);
+        assert!(!suspects.repeats(tag, 400), "it was trusted meanwhile");
+        suspects.blame_again(tag, Manner::Burns, 500);
+        suspects.blame(tag, Manner::Burns, 501 + MEMORY_MS);
+        assert!(!suspects.repeats(tag, 501 + MEMORY_MS), "it is long ago");
     }
 
     #[test]

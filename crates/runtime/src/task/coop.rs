@@ -39,6 +39,16 @@ pub fn tag_of(cx: &Context<'_>) -> Tag {
     Polling::of(cx).map_or(Tag::NONE, |poll| Tag(poll.carrier.tag.load(Ordering::Relaxed)))
 }
 
+/// Whether what the poll does has blocked, and then again in a poll that was away from its loop for that: one
+/// time is a first run, or bad luck. `false` in tasks of other executors.
+#[must_use]
+pub fn repeats(cx: &Context<'_>) -> bool {
+    Polling::of(cx).is_some_and(|poll| {
+        let tag = Tag(poll.carrier.tag.load(Ordering::Relaxed));
+        poll.header.home.shared.suspects.repeats(tag, poll.host().now_ms())
+    })
+}
+
 /// The poll ends as it has to wait for a token: if it was that of a suspect, it says nothing for that one.
 pub(crate) fn note_waiting(cx: &Context<'_>) {
     if let Some(poll) = Polling::of(cx) {
