@@ -14,4 +14,6 @@ pub(crate) mod slots;
 #[cfg(not(loom))]
 pub(crate) mod socket;
 #[cfg(not(loom))]
+pub(crate) mod trickle;
+#[cfg(not(loom))]
 pub(crate) mod watched;

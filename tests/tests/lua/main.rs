@@ -17,6 +17,7 @@ mod own;
 mod plugins;
 mod programs;
 mod signals;
+mod trickle;
 mod worker_threads;
 
 use std::time::{Duration, Instant};

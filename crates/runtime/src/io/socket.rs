@@ -135,9 +135,9 @@ impl Socket {
     /// # Errors
     /// As recv(2), or epoll_ctl(2) at the first wait.
     pub fn poll_read_vec(&self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        let room = buf.capacity() - buf.len();
+        let room = self.io.trickle.room(buf.capacity() - buf.len());
         self.io.poll_reading(cx, || {
-            let size = sys::recv_into(self.as_fd(), buf)?;
+            let size = self.io.trickle.recv_into(self.as_fd(), buf)?;
             Ok((size, if size < room { After::Exhausted } else { After::More }))
         })
     }
@@ -153,8 +153,9 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let room: usize = bufs.iter().map(|buf| buf.len()).sum();
         debug_assert_ne!(room, 0, "no room would look like the end of the stream");
+        let room = self.io.trickle.room(room);
         self.io.poll_reading(cx, || {
-            let size = sys::readv(self.as_fd(), bufs)?;
+            let size = self.io.trickle.readv(self.as_fd(), bufs)?;
             Ok((size, if size < room { After::Exhausted } else { After::More }))
         })
     }
@@ -173,7 +174,7 @@ impl Socket {
     /// # Errors
     /// As send(2), or epoll_ctl(2) at the first wait.
     pub fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.io.poll_writing(cx, || sys::send(self.as_fd(), buf))
+        self.io.poll_writing(cx, || self.io.trickle.send(self.as_fd(), buf))
     }
 
     /// send(2) of what something else follows at once, so that the last packet waits for that.
@@ -181,7 +182,7 @@ impl Socket {
     /// # Errors
     /// As send(2), or epoll_ctl(2) at the first wait.
     pub fn poll_write_more(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.io.poll_writing(cx, || sys::send_more(self.as_fd(), buf))
+        self.io.poll_writing(cx, || self.io.trickle.send_more(self.as_fd(), buf))
     }
 
     /// writev(2).
@@ -189,7 +190,7 @@ impl Socket {
     /// # Errors
     /// As writev(2), or epoll_ctl(2) at the first wait.
     pub fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.io.poll_writing(cx, || sys::writev(self.as_fd(), bufs))
+        self.io.poll_writing(cx, || self.io.trickle.writev(self.as_fd(), bufs))
     }
 
     /// sendfile(2) of up to `count` bytes of `file` from `offset`; 0 is the end of the file. What is not

@@ -17,6 +17,7 @@ use crate::io::slots::{
     ADDED, Added, Adding, Interest, READ, READ_CLOSED, Slot, Token, WRITE, WRITE_CLOSED, WRITE_WATCHED,
     may_read,
 };
+use crate::io::trickle::Trickle;
 use crate::sync::{AtomicU64, Ordering};
 use crate::task::coop;
 
@@ -31,6 +32,7 @@ pub(crate) struct Watched {
     token: AtomicU64,
     /// The slot's state at which all that there was has been read (rule 2 of slots.rs); the reader writes it.
     spent: AtomicU64,
+    pub(crate) trickle: Trickle,
 }
 
 /// Where a descriptor comes from.
@@ -51,7 +53,7 @@ pub(crate) enum After {
 
 impl Watched {
     pub(crate) fn new(home: LoopRef, fd: OwnedFd, origin: Origin) -> Self {
-        Self { fd, home, origin, token: AtomicU64::new(0), spent: AtomicU64::new(0) }
+        Self { fd, home, origin, token: AtomicU64::new(0), spent: AtomicU64::new(0), trickle: Trickle::new() }
     }
 
     pub(crate) fn home(&self) -> LoopRef {
@@ -166,6 +168,7 @@ impl Watched {
         mut read: impl FnMut() -> io::Result<(usize, After)>,
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_budget(cx));
+        ready!(self.trickle.poll_read(cx));
         loop {
             let registered = self.registered();
             if let Some((slot, seen)) = registered
@@ -215,6 +218,7 @@ impl Watched {
         mut write: impl FnMut() -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         ready!(coop::poll_budget(cx));
+        ready!(self.trickle.poll_write(cx));
         loop {
             let registered = self.registered();
             if let Some((slot, seen)) = registered
