@@ -240,7 +240,7 @@ fn code_knows_its_process_and_writes_plain_lines() {
         "",
         "location = /process { content_by_lua_block {
              local process = require 'ngx.process'
-             ngx.print(process.type(), ' ', process.get_master_pid() == ngx.worker.pid(), ' ',
+             ngx.print(process.type(), ' ', process.get_master_pid() == io.open('/proc/self/stat'):read('*n'), ' ',
                  select(2, process.enable_privileged_agent())) } }
          location = /log { content_by_lua_block {
              local errlog = require 'ngx.errlog'
@@ -358,4 +358,20 @@ fn what_blocks_again_leaves_the_loops_own_vm() {
     assert_eq!((&ids[..2], &ids[ids.len() - 1][..]), (&["0".to_owned(), "0".to_owned()][..], "1"));
     let (_, own) = ask(&server, "/blocked");
     assert_eq!(own, format!("0 {}", ids.len() - 1));
+}
+
+/// A loop is what nginx has a worker for: each has a number of its own, from `init_worker_by_lua` on.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn each_loop_has_the_number_that_the_variable_has() {
+    let server = server(
+        "init_worker_by_lua_block { first = ngx.worker.pid() }",
+        "location = / { content_by_lua_block {
+             local is_among, own = false, ngx.worker.pid()
+             for _, pid in ipairs(ngx.worker.pids()) do is_among = is_among or pid == own end
+             ngx.print(first == own, ' ', own == tonumber(ngx.var.pid), ' ', is_among, ' ',
+                 #ngx.worker.pids() == ngx.worker.count())
+         } }",
+    );
+    check(&server, &[("/", 200, "true true true true")]);
 }

@@ -18,7 +18,7 @@ const ZONES: &str = "lua_shared_dict d 1m; limit_req_zone $server_name zone=one:
 /// The locations of most tests. One path says which process answers.
 const LOCATIONS: &str = "root site;
     location = /who { content_by_lua_block {
-        ngx.print(ngx.worker.pid(), ' ', ngx.worker.id(), ' ', ngx.worker.count()) } }
+        ngx.print(io.open('/proc/self/stat'):read('*n'), ' ', ngx.worker.id(), ' ', ngx.worker.count()) } }
     location = /numbers { content_by_lua_block { local own, count = {}, ngx.worker.count()
         for id = 0, count - 1 do own[#own + 1] = ngx.shared.d:get('number ' .. id) and id or nil end
         ngx.print(table.concat(own, ' '), ' of ', count) } }

@@ -80,14 +80,17 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             Ok(Returns::Values(1))
         });
         put(stack, "pid", |call| {
-            call.stack.push(f64::from(std::process::id()));
+            let pid = current(call, |current| current.vm.pid())?;
+            call.stack.push(f64::from(pid));
             Ok(Returns::Values(1))
         });
         put(stack, "pids", |call| {
-            // One process has all loops.
-            call.stack.push_table(1, 0);
-            call.stack.push(f64::from(std::process::id()));
-            call.stack.raw_set_item(-2, 1);
+            let pids = current(call, |current| current.vm.pids())?;
+            call.stack.push_table(pids.len(), 0);
+            for (at, pid) in (1..).zip(pids) {
+                call.stack.push(f64::from(pid));
+                call.stack.raw_set_item(-2, at);
+            }
             Ok(Returns::Values(1))
         });
         put(stack, "exiting", |call| {

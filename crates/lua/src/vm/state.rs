@@ -63,6 +63,23 @@ impl VmState {
     pub(crate) fn timers(&self) -> Option<Arc<Timers>> {
         self.snapshot.upgrade()?.conf(&NET_MAIN).timers.get().cloned()
     }
+
+    /// What `ngx.worker.pids()` says: a loop is a worker, and what stands for it is what `$pid` is. What code
+    /// takes for a worker's own, such as the seed of its random numbers, is to differ between the loops.
+    /// Before there are any there is the process.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let snapshot = self.snapshot.upgrade();
+        let pids = snapshot.as_ref().and_then(|snapshot| snapshot.conf(&NET_MAIN).pids.get());
+        pids.cloned().unwrap_or_else(|| vec![std::process::id()])
+    }
+
+    /// What `ngx.worker.pid()` says.
+    pub(crate) fn pid(&self) -> u32 {
+        let snapshot = self.snapshot.upgrade();
+        let pids = snapshot.as_ref().and_then(|snapshot| snapshot.conf(&NET_MAIN).pids.get());
+        let own = pids.zip(self.home).and_then(|(pids, home)| pids.get(home.index()).copied());
+        own.unwrap_or_else(std::process::id)
+    }
 }
 
 /// Which VM it is.

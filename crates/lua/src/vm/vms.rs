@@ -147,8 +147,11 @@ impl Sink for HeldLines {
     }
 }
 
-/// The configuration is about to be used: runs `init_worker_by_lua` in its VMs. Not to be called on a loop.
-pub fn begin(snapshot: &Snapshot, sink: &dyn Sink) {
+/// The configuration is about to be used, by loops that these numbers stand for: runs `init_worker_by_lua` in
+/// its VMs. Not to be called on a loop.
+pub fn begin(snapshot: &Snapshot, identities: &[u32], sink: &dyn Sink) {
+    let is_new = snapshot.conf(&NET_MAIN).pids.set(identities.to_vec()).is_ok();
+    debug_assert!(is_new, "a configuration begins once");
     run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).init_worker, LuaPhase::InitWorker, sink);
 }
 

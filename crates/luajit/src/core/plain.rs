@@ -255,18 +255,25 @@ exported! {
         ask(|core| core.worker, &[], &[2.0], |code, _| code)
     }
 
-    /// The process.
+    /// What stands for the loop that serves.
     fn ngx_http_lua_ffi_worker_pid() -> c_int {
-        std::process::id() as c_int
+        ask(|core| core.worker, &[], &[3.0], |code, _| code)
     }
 
-    /// One process has all loops.
+    /// What stands for each loop.
     fn ngx_http_lua_ffi_worker_pids(pids: *mut c_int, count: *mut usize) -> c_int {
-        if count.is_null() || count.read_unaligned() == 0 {
+        if count.is_null() || pids.is_null() {
             return ERROR;
         }
-        put(pids, std::process::id() as c_int);
-        put(count, 1);
+        let all = ask(|core| core.worker, &[], &[4.0], |code, _| code);
+        let given = count.read_unaligned().min(usize::try_from(all).unwrap_or(0));
+        if given == 0 {
+            return ERROR;
+        }
+        for at in 0..given {
+            put(pids.add(at), ask(|core| core.worker, &[], &[5.0 + at as f64], |code, _| code));
+        }
+        put(count, given);
         OK
     }
 

@@ -288,7 +288,7 @@ impl Worker {
         }
         let generation = snapshot.map(|snapshot| {
             self.lasting.begin(&snapshot, self.runtime.at(0));
-            clearway_lua::begin(&snapshot, &*log);
+            clearway_lua::begin(&snapshot, identities.all(), &*log);
             let ended = Arc::clone(&self.ended);
             let identities = Arc::clone(&identities);
             let parts = GenerationParts { number, snapshot, identities };

@@ -103,12 +103,16 @@ pub(super) fn decode_base64(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     OK
 }
 
-/// 0: the loop, 1: how many, 2: whether they end.
+/// 0: the loop, 1: how many, 2: whether they end, 3: what stands for it, 4: how many such there are, 5 and
+/// more: the first of them, and so on.
 pub(super) fn worker(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
-    let which = call.number(0) as u8;
+    let which = call.number(0) as u32;
     let answer = call.with_context::<crate::current::Run, i32>(reply, |current, _| match which {
         0 => current.vm.place.worker_id as i32,
         1 => current.vm.place.workers as i32,
+        3 => current.vm.pid() as i32,
+        4 => current.vm.pids().len() as i32,
+        5.. => current.vm.pids().get(which as usize - 5).map_or(ERROR, |pid| *pid as i32),
         _ => {
             let is_ending = current.vm.timers().is_some_and(|timers| timers.is_ending());
             i32::from(is_ending || current.phase == LuaPhase::ExitWorker)
