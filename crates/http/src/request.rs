@@ -656,6 +656,11 @@ impl<'c> Request<'c> {
         self.action = action;
     }
 
+    /// What is being done, for the error log; empty: nothing that is said.
+    pub(crate) fn action(&self) -> &'static str {
+        self.action
+    }
+
     /// Keeps in mind that a file was found below the directory of the location (`root`, `alias`).
     pub fn mark_root_tested(&mut self) {
         self.root_test = RootTest::Passed;

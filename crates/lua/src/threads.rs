@@ -38,6 +38,15 @@ pub(crate) enum Answers {
     Failed(Cow<'static, str>),
     /// What this pushes, and a line for the log.
     Push(Box<dyn FnOnce(&mut Stack<'_>) + Send>, Option<Box<Line>>),
+    /// What is pushed of subrequests.
+    Captured(Box<Captured>),
+}
+
+/// Responses of subrequests.
+pub(crate) struct Captured {
+    pub(crate) push: Box<dyn FnOnce(&mut Stack<'_>) + Send>,
+    /// What the last one did in the end, for the error log; empty: nothing that is said.
+    pub(crate) action: &'static str,
 }
 
 /// A line of the log about what a thread has waited for.
@@ -66,6 +75,7 @@ impl Answers {
                 stack.push(&*text);
             }
             Self::Push(push, _) => push(stack),
+            Self::Captured(captured) => (captured.push)(stack),
         }
     }
 }

@@ -213,8 +213,8 @@ fn errors_name_the_place_in_the_users_code() {
             ("/wrap", 500, ""),
         ],
     );
-    let log = server.error_log();
-    for line in ["inmost", "coroutine 0:", "coroutine 1:", "coroutine 2:"] {
+    let log = server.wait_log("logs/error.log", "coroutine 2:");
+    for line in ["inmost", "coroutine 0:", "coroutine 1:"] {
         assert!(log.contains(line), "{line}: {log}");
     }
 }

@@ -60,6 +60,11 @@ impl<'c> Output<'_, 'c> {
         matches!(self.state.failure(), Some(SendFailure::Abandoned | SendFailure::Behind(_)))
     }
 
+    /// Whether the client has taken nothing for so long that it is sent no more (`send_timeout`).
+    pub fn has_timed_out(&self) -> bool {
+        matches!(self.state.failure(), Some(SendFailure::TimedOut))
+    }
+
     /// Sends an interim response (RFC 9110 §15.2), such as 103, to a client that understands it and has not
     /// been sent a head. One without lines is not sent, as it would say nothing.
     pub fn interim(&mut self, request: &Request<'c>, status: u16, lines: &Headers) {

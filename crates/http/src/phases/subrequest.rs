@@ -30,7 +30,7 @@ impl Answering for Http {
             let mut active = Active::subrequest((audience, strand), parent, wanted, (sink, content_type));
             Box::pin(async move {
                 let end = active.answer_subrequest().await;
-                outcome.set_end(end.map(|()| active.output.status()));
+                outcome.set_end(end.map(|_| active.output.status()));
                 active.request.strands().notify(asker);
             })
         })
@@ -111,7 +111,8 @@ impl<'c> Active<'c> {
         Box::new(Self { request, body: BodyState::default(), output: OutputState::new(sink) })
     }
 
-    async fn answer_subrequest(&mut self) -> Result<(), Terminated> {
+    /// What it did last, for the error log.
+    async fn answer_subrequest(&mut self) -> Result<&'static str, Terminated> {
         if self.run_subrequest().await.is_err() {
             return Err(Terminated(self.output.status()));
         }
@@ -122,11 +123,12 @@ impl<'c> Active<'c> {
         if self.output.flush(&self.request).await.is_err() && Box::pin(self.send_instead()).await.is_err() {
             return Err(Terminated(self.output.status()));
         }
+        let action = self.request.action();
         if *self.request.location().core.log_subrequest && self.logs_slowly() {
             Box::pin(self.log_slowly()).await;
         }
         self.log();
-        Ok(())
+        Ok(action)
     }
 
     /// Answers a subrequest.
@@ -186,7 +188,7 @@ impl<'c> Exchange<'_, 'c> {
         let place = (self.request.audience(), self.request.strand());
         let mut active = Active::subrequest(place, self.request, wanted, (Sink::Nowhere, None));
         match active.answer_subrequest().await {
-            Ok(()) => Ok(Finished(active)),
+            Ok(_) => Ok(Finished(active)),
             Err(Terminated(status)) => Err(Answer::Abandon(status)),
         }
     }
@@ -210,10 +212,11 @@ impl<'c> Exchange<'_, 'c> {
             Box::pin(async move {
                 let _asked = asked;
                 let end = active.answer_subrequest().await;
+                kept.note_action(end.as_ref().unwrap_or(&""));
                 if let Some(conclude) = conclude {
                     conclude(&active.output.head);
                 }
-                kept.set_end(end.map(|()| active.output.status()));
+                kept.set_end(end.map(|_| active.output.status()));
                 active.request.strands().notify(asker);
             })
         });

@@ -194,6 +194,8 @@ struct OutcomeState {
     /// 0 until it has ended; behind the status `TERMINATED`, if it has ended the whole request.
     end: AtomicU32,
     memory: TaskCell<Vec<u8>>,
+    /// What it did last, for the error log.
+    action: TaskCell<&'static str>,
 }
 
 const TERMINATED: u32 = 1 << 16;
@@ -237,6 +239,17 @@ impl SubrequestOutcome {
             memory.extend_from_slice(bytes);
         }
         fits
+    }
+
+    /// What it did last, for the error log: requests of one client have one log, so as in nginx the one that
+    /// has asked for it does the same from then on. Empty: nothing that is said.
+    #[must_use]
+    pub fn action(&self) -> &'static str {
+        *self.0.action.enter()
+    }
+
+    pub(crate) fn note_action(&self, action: &'static str) {
+        *self.0.action.enter() = action;
     }
 
     pub(crate) fn set_end(&self, end: Result<u16, Terminated>) {

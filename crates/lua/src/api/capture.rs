@@ -21,7 +21,7 @@ use super::room::{Install, put};
 use super::{args, output::ANSWERING};
 use crate::current::{Pause, Scene, allow, pause, scene};
 use crate::request_state::RequestState;
-use crate::threads::{Answers, Operation};
+use crate::threads::{Answers, Captured, Operation};
 use crate::vm::net_settings::NET_CONF;
 use crate::vm::of_loop::Slot;
 
@@ -275,10 +275,11 @@ fn begin(call: &mut Call<'_>, all: Vec<Wanted>) -> Result<Returns, Raise> {
             false => Poll::Pending,
         })
         .await;
+        let action = begun.last().map_or("", |(outcome, _)| outcome.action());
         let push = move |stack: &mut Stack<'_>| {
             begun.into_iter().for_each(|(outcome, lines)| push_response(stack, &outcome, &lines));
         };
-        Answers::Push(Box::new(push), None)
+        Answers::Captured(Box::new(Captured { push: Box::new(push), action }))
     });
     pause(call, Pause::Captures(operation))
 }

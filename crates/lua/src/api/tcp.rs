@@ -16,7 +16,7 @@ use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
 use crate::socket::conf::SocketConf;
 use crate::socket::connection::{Direction, Rest, Tcp, TcpSource, TcpState, Timeouts};
 use crate::socket::operations::{
-    Connecting, Receiving, Sending, Target, connect, receive, received, received_until, send,
+    Connecting, Receiving, Sending, Target, Told, connect, receive, received, received_until, send,
 };
 use crate::socket::pool::{IsNew, Room};
 use crate::socket::receive::{Until, Want};
@@ -206,7 +206,8 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
     keep(call, &tcp)?;
     let ms = timeouts.connect_ms;
     log(call, Level::Debug, format_args!("lua tcp socket connect timeout: {ms}"))?;
-    let work = Connecting { tcp, home, target, name_servers, ticket, queued, shown, said, local };
+    let told = current(call, |current| Told::of(current.vm.sink.as_ref()))?;
+    let work = Connecting { tcp, home, target, name_servers, ticket, queued, shown, said, local, told };
     pause(call, Pause::Operation(Operation::new(connect(work))))
 }
 
@@ -731,7 +732,7 @@ fn reused_times(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
     let used = find(call)?.and_then(|tcp| {
         let state = tcp.state();
-        state.conn.as_ref().map(|_| state.used)
+        (state.conn.is_some() || state.is_connecting).then_some(state.used)
     });
     match used {
         Some(used) => {

@@ -80,12 +80,16 @@ impl Ground<'_, '_, '_> {
         }
     }
 
-    /// Sends what the code has written; whether the client has taken it.
-    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+    /// Sends what the code has written; whether the client has taken it, or why not.
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
         match self {
             // What cannot be sent any more is found out when something is written.
             Self::Request(exchange) => {
-                exchange.output.poll_ready(exchange.request, cx).map(|sent| sent.map_err(drop))
+                let sent = ready!(exchange.output.poll_ready(exchange.request, cx));
+                Poll::Ready(sent.map_err(|_| match exchange.output.has_timed_out() {
+                    true => "timeout",
+                    false => "client aborted",
+                }))
             }
             Self::Alone(_) => Poll::Ready(Ok(())),
         }
@@ -386,7 +390,7 @@ impl Schedule {
                 }),
                 Wait::Flush => match output {
                     Poll::Ready(Ok(())) => Some(Answers::One),
-                    Poll::Ready(Err(())) => Some(Answers::Failed("client aborted".into())),
+                    Poll::Ready(Err(text)) => Some(Answers::Failed(text.into())),
                     Poll::Pending => None,
                 },
                 Wait::Body if is_beside => match ground.poll_body_beside(&mut self.patience, cx)? {
@@ -612,8 +616,11 @@ fn resume(
 }
 
 /// What a function answers, whose line goes to the log.
-fn said(answers: Poll<Answers>, ground: &Ground<'_, '_, '_>) -> Option<Answers> {
+fn said(answers: Poll<Answers>, ground: &mut Ground<'_, '_, '_>) -> Option<Answers> {
     let Poll::Ready(answers) = answers else { return None };
+    if let (Answers::Captured(captured), Ground::Request(exchange)) = (&answers, &mut *ground) {
+        exchange.request.set_action(captured.action);
+    }
     if let Some(line) = answers.line() {
         ground.log(line.level, format_args!("{}", line.text));
     }

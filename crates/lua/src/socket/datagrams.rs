@@ -14,7 +14,7 @@ use clearway_runtime::{Datagrams, LoopRef, TaskCell, Timer};
 
 use super::conf::SocketConf;
 use super::connection::server_tail;
-use super::operations::{self, Target, failed, reason};
+use super::operations::{self, Target, Told, failed, reason};
 use crate::threads::{Answers, Line};
 
 /// The longest datagram.
@@ -69,7 +69,7 @@ pub(crate) async fn set_peer(
     local: Option<SocketAddr>,
 ) -> Answers {
     let busy = Busy(Arc::clone(&udp));
-    let remote = match operations::find(home, &target, &servers).await {
+    let remote = match operations::find(home, &target, &servers, &Told::default()).await {
         Ok(remote) => remote,
         Err(text) => return failed(None, text),
     };

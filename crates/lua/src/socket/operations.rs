@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use clearway_base::Errno;
-use clearway_base::log::{Discard, Level};
+use clearway_base::log::{Discard, Level, Sink};
 use clearway_http::{AskedServers, Unresolved};
 use clearway_net::connect::{AddressOwner, ConnectOptions, Local, Outbound};
 use clearway_os::outgoing::Remote;
@@ -35,6 +35,41 @@ pub(crate) enum Target {
     Name(Vec<u8>, u16),
 }
 
+/// The log, where it takes lines at debug level: what becomes of what is given up before it is over.
+#[derive(Default)]
+pub(crate) struct Told(Option<Arc<dyn Sink>>);
+
+impl Told {
+    pub(crate) fn of(sink: Option<&Arc<dyn Sink>>) -> Self {
+        Self(sink.filter(|sink| sink.enabled(Level::Debug)).cloned())
+    }
+
+    fn say(&self, text: &str) {
+        if let Some(sink) = &self.0 {
+            sink.log(Level::Debug, format_args!("{text}"));
+        }
+    }
+
+    /// What `future` comes to; `given_up` is said where it is dropped before.
+    async fn until<T>(&self, given_up: &[&str], future: impl Future<Output = T>) -> T {
+        let mut waiting = Waiting { told: self, given_up };
+        let result = future.await;
+        waiting.given_up = &[];
+        result
+    }
+}
+
+struct Waiting<'t> {
+    told: &'t Told,
+    given_up: &'t [&'t str],
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.given_up.iter().for_each(|text| self.told.say(text));
+    }
+}
+
 /// What is wanted of a connection.
 pub(crate) struct Connecting {
     pub(crate) tcp: Arc<Tcp>,
@@ -50,6 +85,7 @@ pub(crate) struct Connecting {
     pub(crate) shown: String,
     /// The server as it was said.
     pub(crate) said: String,
+    pub(crate) told: Told,
 }
 
 /// As system calls fail, in Lua's words.
@@ -110,22 +146,33 @@ impl Drop for Guard {
     }
 }
 
-/// Ends after so many milliseconds; begun anew after each step.
+/// Ends after so many milliseconds; begun anew after each step, unless that makes little of a difference
+/// ([`LAZY_MS`]).
 pub(crate) struct Limit {
     timer: Timer,
     home: LoopRef,
-    ms: u64,
+    /// When it ends.
+    at_ms: u64,
 }
+
+/// As nginx has it: a timer is not set anew for less than this, milliseconds. A limit that is shorter holds for
+/// all of an operation.
+const LAZY_MS: u64 = 300;
 
 impl Limit {
     pub(crate) fn new(home: LoopRef, ms: u64) -> Self {
-        let limit = Self { timer: Timer::new(home), home, ms };
-        limit.renew();
+        let limit = Self { timer: Timer::new(home), home, at_ms: home.now_ms() + ms };
+        limit.timer.arm(limit.at_ms);
         limit
     }
 
-    fn renew(&self) {
-        self.timer.arm(self.home.now_ms() + self.ms);
+    /// Begins anew, and is this long.
+    fn renew(&mut self, ms: u64) {
+        let at_ms = self.home.now_ms() + ms;
+        if at_ms.abs_diff(self.at_ms) >= LAZY_MS {
+            self.at_ms = at_ms;
+            self.timer.arm(at_ms);
+        }
     }
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -148,7 +195,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
     let mut guard = Guard::new(&work.tcp);
     let timeout_ms = work.tcp.state().timeouts.connect_ms;
     if let Some(queued) = work.queued.take() {
-        match queued.wait().await {
+        match work.told.until(&["lua tcp socket abort queueing"], queued.wait()).await {
             None => {
                 let shown = &work.shown;
                 let text =
@@ -163,7 +210,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
             Some(Given::Leave(ticket)) => work.ticket = Some(ticket),
         }
     }
-    let remote = match find(work.home, &work.target, &work.name_servers).await {
+    let remote = match find(work.home, &work.target, &work.name_servers, &work.told).await {
         Ok(remote) => remote,
         Err(text) => return failed(None, text),
     };
@@ -211,7 +258,12 @@ fn finish(work: &mut Connecting, outbound: Outbound) {
 }
 
 /// The address to connect to.
-pub(crate) async fn find(home: LoopRef, target: &Target, asked: &AskedServers) -> Result<Remote, String> {
+pub(crate) async fn find(
+    home: LoopRef,
+    target: &Target,
+    asked: &AskedServers,
+    told: &Told,
+) -> Result<Remote, String> {
     let (name, port) = match target {
         Target::Remote(remote) => return Ok(remote.clone()),
         Target::Name(name, port) => (name, *port),
@@ -220,7 +272,10 @@ pub(crate) async fn find(home: LoopRef, target: &Target, asked: &AskedServers) -
     let Some(servers) = &asked.servers else {
         return Err(format!("no resolver defined to resolve \"{shown}\""));
     };
-    match servers.resolve(home, name, asked.timeout).await {
+    let resolving = servers.resolve(home, name, asked.timeout);
+    let resolved = told.until(&["lua tcp socket abort resolver", "resolve name done: -2"], resolving).await;
+    told.say("resolve name done: 0");
+    match resolved {
         Ok(addresses) => {
             let address = pick(&addresses).ok_or_else(|| format!("{shown} could not be resolved"))?;
             Ok(Remote::Inet(SocketAddr::new(address, port)))
@@ -279,7 +334,7 @@ impl Receiving {
     pub(crate) fn poll(&mut self, read: Read<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
         let tcp = Arc::clone(&self.tcp);
         let mut state = tcp.state();
-        let taken = ready!(poll_receive(&tcp, &mut state, (&mut self.want, &self.limit), read, cx));
+        let taken = ready!(poll_receive(&tcp, &mut state, (&mut self.want, &mut self.limit), read, cx));
         debug_assert!(!self.guard.is_over, "an operation is over once");
         self.guard.is_over = true;
         if state.reading == Direction::Busy {
@@ -332,7 +387,7 @@ enum Broken {
 fn poll_receive(
     tcp: &Tcp,
     state: &mut TcpState,
-    (want, limit): (&mut Want, &Limit),
+    (want, limit): (&mut Want, &mut Limit),
     read: Read<'_>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<(Vec<u8>, bool), Broken>> {
@@ -350,7 +405,8 @@ fn poll_receive(
             Poll::Ready(Ok(0)) => return Poll::Ready(Err(Broken::End)),
             Poll::Ready(Ok(count)) => {
                 debug_assert!(count <= state.input.rest().len(), "what was read stands in the input");
-                limit.renew();
+                // What another thread has set meanwhile holds from here on.
+                limit.renew(state.timeouts.read_ms);
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
             Poll::Pending => return limit.poll(cx).map(|()| Err(Broken::Timeout)),
@@ -454,7 +510,7 @@ impl Sending {
                 Poll::Ready(Ok(count)) => {
                     self.sent += count;
                     assert!(self.sent <= self.data.len(), "a socket takes no more than it is given");
-                    self.limit.renew();
+                    self.limit.renew(state.timeouts.send_ms);
                 }
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::NotConnected => {
                     return Poll::Ready(Err(Broken::End));

@@ -290,7 +290,9 @@ impl<'c, P: Protocol> Session<'c, P> {
             }
         };
         let failure = HandshakeFault::Failed(Failure { reasons: vec![refused] });
-        exchange.request.log(Level::Error, format_args!("{failure}"));
+        // As nginx has it: the first is none of the reasons that it takes for the peer's.
+        let level = if about == About::Verified { Level::Crit } else { Level::Error };
+        exchange.request.log(level, format_args!("{failure}"));
         self.fail(exchange, Failures::ERROR)
     }
 
