@@ -656,7 +656,7 @@ impl<'c> Request<'c> {
         self.action = action;
     }
 
-    /// What is being done, for the error log; empty: nothing that is said.
+    /// The present action, for the error log; empty: nothing that is said.
     pub(crate) fn action(&self) -> &'static str {
         self.action
     }

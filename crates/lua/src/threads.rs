@@ -38,14 +38,14 @@ pub(crate) enum Answers {
     Failed(Cow<'static, str>),
     /// What this pushes, and a line for the log.
     Push(Box<dyn FnOnce(&mut Stack<'_>) + Send>, Option<Box<Line>>),
-    /// What is pushed of subrequests.
+    /// Responses of subrequests.
     Captured(Box<Captured>),
 }
 
 /// Responses of subrequests.
 pub(crate) struct Captured {
     pub(crate) push: Box<dyn FnOnce(&mut Stack<'_>) + Send>,
-    /// What the last one did in the end, for the error log; empty: nothing that is said.
+    /// The last action of the last one, for the error log; empty: nothing that is said.
     pub(crate) action: &'static str,
 }
 

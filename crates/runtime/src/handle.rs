@@ -250,8 +250,8 @@ impl LoopRef {
         })
     }
 
-    /// Whether a poll that is under way away from its loop has used a processor for long, or is one of what
-    /// slept before. Others that want the processor do not count.
+    /// Whether a poll that is under way away from its loop has used a processor for long, or has a tag whose
+    /// polls slept before. Others that want the processor do not count.
     #[must_use]
     pub fn is_blocking(self, poll: PollId) -> bool {
         let shared = self.0.remote.shared;

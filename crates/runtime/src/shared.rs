@@ -51,8 +51,8 @@ const STOP: u32 = u32::MAX;
 /// How long the log has for the last line of a process that ends itself.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
-/// How long a suspect's poll has blocked, at least, that says more of it than that one of its polls did,
-/// nanoseconds: what takes less is no burden to others that wait for the same.
+/// How long a suspect's poll has blocked, at least, that shows a habit, nanoseconds: one that takes less is
+/// no burden to others that wait for the same VM.
 pub(crate) const HABIT_NS: u64 = 5_000_000;
 
 /// How a runtime is to be.
@@ -522,7 +522,7 @@ impl Shared {
         }
     }
 
-    /// What a suspect's poll says of it that has taken so long, away from its loop.
+    /// Judges a suspect by a poll that has taken so long, away from its loop.
     fn judge(&self, carrier: &Carrier, tag: Tag, passed_ns: u64, is_long: impl Fn(u64) -> bool) {
         let cpu_ns = clock::thread_cpu_ns().saturating_sub(carrier.detached_cpu_ns.load(Ordering::Relaxed));
         let now_ms = clock::monotonic_ms();

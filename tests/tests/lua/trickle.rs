@@ -1,5 +1,5 @@
 //! Bytes that come and go one at a time (`MOCKEAGAIN`, a build with the `testing` feature): nothing is lost,
-//! and what can never be written ends when its time is up.
+//! and a write without room ends when its time is up.
 
 use clearway_testkit::{Binary, Server, Setup};
 

@@ -111,7 +111,7 @@ impl<'c> Active<'c> {
         Box::new(Self { request, body: BodyState::default(), output: OutputState::new(sink) })
     }
 
-    /// What it did last, for the error log.
+    /// Its last action, for the error log.
     async fn answer_subrequest(&mut self) -> Result<&'static str, Terminated> {
         if self.run_subrequest().await.is_err() {
             return Err(Terminated(self.output.status()));

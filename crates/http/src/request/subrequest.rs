@@ -194,7 +194,7 @@ struct OutcomeState {
     /// 0 until it has ended; behind the status `TERMINATED`, if it has ended the whole request.
     end: AtomicU32,
     memory: TaskCell<Vec<u8>>,
-    /// What it did last, for the error log.
+    /// Its last action, for the error log.
     action: TaskCell<&'static str>,
 }
 
@@ -241,7 +241,7 @@ impl SubrequestOutcome {
         fits
     }
 
-    /// What it did last, for the error log: requests of one client have one log, so as in nginx the one that
+    /// Its last action, for the error log: as in nginx requests of one client have one log, so the one that
     /// has asked for it does the same from then on. Empty: nothing that is said.
     #[must_use]
     pub fn action(&self) -> &'static str {

@@ -35,7 +35,7 @@ pub(crate) enum Target {
     Name(Vec<u8>, u16),
 }
 
-/// The log, where it takes lines at debug level: what becomes of what is given up before it is over.
+/// The log, where it takes lines at debug level: hears of operations that are given up.
 #[derive(Default)]
 pub(crate) struct Told(Option<Arc<dyn Sink>>);
 
@@ -50,7 +50,7 @@ impl Told {
         }
     }
 
-    /// What `future` comes to; `given_up` is said where it is dropped before.
+    /// Waits for `future`; `given_up` is said where that is dropped before.
     async fn until<T>(&self, given_up: &[&str], future: impl Future<Output = T>) -> T {
         let mut waiting = Waiting { told: self, given_up };
         let result = future.await;
@@ -155,8 +155,8 @@ pub(crate) struct Limit {
     at_ms: u64,
 }
 
-/// As nginx has it: a timer is not set anew for less than this, milliseconds. A limit that is shorter holds for
-/// all of an operation.
+/// As nginx has it: a timer is not set anew for less than this, milliseconds. A limit that is shorter holds
+/// for all of an operation.
 const LAZY_MS: u64 = 300;
 
 impl Limit {
@@ -405,7 +405,7 @@ fn poll_receive(
             Poll::Ready(Ok(0)) => return Poll::Ready(Err(Broken::End)),
             Poll::Ready(Ok(count)) => {
                 debug_assert!(count <= state.input.rest().len(), "what was read stands in the input");
-                // What another thread has set meanwhile holds from here on.
+                // A timeout that another thread has set meanwhile holds from here on.
                 limit.renew(state.timeouts.read_ms);
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),

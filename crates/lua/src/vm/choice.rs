@@ -3,18 +3,16 @@
 //! 1. A loop has one VM of its own, with the loop's number, and reserves, with numbers behind those: what is
 //!    shared out by `id % count`, or done by worker 0, is not done twice.
 //! 2. A request that has entered one stays in it; until then it may change: the poll before it may not end.
-//! 3. A request runs in the own VM unless a poll holds that which is away from its loop, and has been for
-//!    longer than polls are (it is stuck). Where one holds it that was found away just now, it waits there.
-//! 4. One whose location blocks for long, and habitually (it blocks), runs in a reserve with others of its
+//! 3. A request runs in the own VM unless a poll holds that away from its loop for longer than polls take
+//!    (stuck). Where that has just been found out (held), it waits there.
+//! 4. One whose location blocks for long again and again (it blocks) runs in a reserve with others of its
 //!    kind. A clean reserve, one without such, is taken where none has them, or where another remains.
-//! 5. Where the own VM is stuck, and where the location has blocked, and again since that was found out (it is
-//!    accused), others run in a clean reserve, or else in the own VM; once that is gone (stuck for over a
-//!    second) in any reserve.
-//! 6. `auto`: a reserve is built when one is wanted, and more where none is clean or what blocks waits. A
+//! 5. Where the own VM is stuck, or the location has blocked again since that was found out (accused), others
+//!    run in a clean reserve, or else in the own VM; once that is gone (stuck for over a second) in any.
+//! 6. `auto`: a reserve is built when one is wanted, and more where none is clean or blocking ones wait. A
 //!    number: as many are built with the configuration. For a VM that is poisoned another one is built.
-//! 7. So a location that blocks has the own VM twice, and a clean one once, until it is known. The first run of
-//!    one that does not may take long as well: it compiles, and reads what it requires. What modules keep
-//!    between requests is there for the second one, so that has to be in the same VM.
+//! 7. So a location that blocks has the own VM twice and a clean one once. A slow first run (it compiles and
+//!    requires) is no such thing: the next one finds in the same VM the values that modules keep.
 
 use std::num::NonZeroU32;
 
@@ -271,7 +269,7 @@ mod tests {
         let cases: &[Case<'_>] = &[
             (Reserves::Auto, own, Good, &[], Choice::Own, NONE),
             (Reserves::Auto, own, Good, &[ready(0)], Choice::Own, NONE),
-            // It waits for what may be over soon.
+            // It waits there: that may be over soon.
             (Reserves::Auto, Held, Good, &[], Choice::Own, ONE),
             (Reserves::Auto, Held, Good, &[ready(0)], Choice::Own, NONE),
             (Reserves::Auto, Held, Accused, &[ready(0)], Choice::Reserve(0), NONE),

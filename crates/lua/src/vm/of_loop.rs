@@ -12,9 +12,7 @@
 //!    requests that need one are refused for a while ([`RETRY_MS`]), and then it is tried again.
 //! 7. With `lua_code_cache off` a VM is made for one request.
 //! 8. What waits for its first VM looks again at times ([`AGAIN_MS`]), as what holds that may never end.
-//! 9. A location whose polls begin away from their loop as they have blocked, and which holds a VM for
-//!    [`HABIT_MS`] in one of these, blocks: where that poll sleeps or uses a processor, and is not just kept
-//!    from one by others. That counts when something else has to look for a VM meanwhile.
+//! 9. A location blocks whose poll began away from its loop and holds a VM for [`HABIT_MS`] (`Slot::look`).
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -194,7 +192,9 @@ impl Slot {
         self.seen.store(holder.number(), Ordering::Relaxed);
     }
 
-    /// Rule 9: for how long the poll has been in it that is there now, and its location's number.
+    /// For how long the poll has been in it that is there now, and its location's number. Rule 9: it counts
+    /// where it sleeps or uses a processor, not where others keep it from one, and is seen by requests that
+    /// look for a VM.
     fn look(&self, habits: &Habits) -> (Option<u64>, u32) {
         let holder = self.token().holder();
         let (held_ms, now_ms) = (self.held_ms(), self.home.now_ms());
@@ -539,7 +539,7 @@ impl LoopVms {
         failed_ms > 0 && self.home.now_ms().saturating_sub(failed_ms) < RETRY_MS
     }
 
-    /// What asks; `known`: the tag of its location, if a poll of it began away from its loop before.
+    /// The asker; `known`: the tag of its location, if a poll of it began away from its loop before.
     fn by(&self, known: u32, cx: &Context<'_>) -> By {
         let tag = away(self.home, cx).map_or(known, |_| tag_of(cx));
         let standing = match tag {

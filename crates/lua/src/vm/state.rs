@@ -64,16 +64,15 @@ impl VmState {
         self.snapshot.upgrade()?.conf(&NET_MAIN).timers.get().cloned()
     }
 
-    /// What `ngx.worker.pids()` says: a loop is a worker, and what stands for it is what `$pid` is. What code
-    /// takes for a worker's own, such as the seed of its random numbers, is to differ between the loops.
-    /// Before there are any there is the process.
+    /// `ngx.worker.pids()`: a loop is a worker, and has the number that `$pid` has, so that seeds of random
+    /// numbers, which code makes of it, differ between the loops. Before there are any there is the process.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let snapshot = self.snapshot.upgrade();
         let pids = snapshot.as_ref().and_then(|snapshot| snapshot.conf(&NET_MAIN).pids.get());
         pids.cloned().unwrap_or_else(|| vec![std::process::id()])
     }
 
-    /// What `ngx.worker.pid()` says.
+    /// `ngx.worker.pid()`.
     pub(crate) fn pid(&self) -> u32 {
         let snapshot = self.snapshot.upgrade();
         let pids = snapshot.as_ref().and_then(|snapshot| snapshot.conf(&NET_MAIN).pids.get());

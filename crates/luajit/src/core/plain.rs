@@ -255,12 +255,12 @@ exported! {
         ask(|core| core.worker, &[], &[2.0], |code, _| code)
     }
 
-    /// What stands for the loop that serves.
+    /// The number of the loop that serves, as in `$pid`.
     fn ngx_http_lua_ffi_worker_pid() -> c_int {
         ask(|core| core.worker, &[], &[3.0], |code, _| code)
     }
 
-    /// What stands for each loop.
+    /// The numbers of all loops.
     fn ngx_http_lua_ffi_worker_pids(pids: *mut c_int, count: *mut usize) -> c_int {
         if count.is_null() || pids.is_null() {
             return ERROR;

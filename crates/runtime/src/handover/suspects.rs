@@ -3,10 +3,10 @@
 //! its loop, and the watchdog looks closely meanwhile. Any thread; a wrong answer costs a hop (a tag that
 //! shares its entry with a blocker), one hand-over or a few looks, never correctness.
 //!
-//! Caught once says little: a first run compiles, reads files, touches pages that are not there yet. What
-//! blocks habitually does so for long in a poll that was away from the start too, and *repeats* then. Either is judged
-//! by the processor time of the thread, or by its having waited for something, and not by the time that
-//! passed: that is longer where others want the processor.
+//! Caught once says little: a first run compiles, reads files, touches pages that are not there yet. A tag
+//! *repeats* when a poll that was away from the start has blocked as well, and for long. Either is judged by
+//! the processor time of the thread, or by its having waited for something, and not by the time that passed,
+//! which is longer where others want the processor.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! Sockets of tests, over which bytes trickle: one for each event, as OpenResty's `mockeagain` has it, which
-//! is told by the same variables of the environment. Without the feature `trickle` what stands here is what
-//! the system does, and costs nothing. The task that reads, or writes, the socket.
+//! is told by the same variables of the environment. Without the feature `trickle` these are the calls of the
+//! system, at no cost. The task that reads, or writes, the socket.
 //!
 //! 1. `MOCKEAGAIN=r`: a read takes one byte, and the next one finds nothing before the task was woken again.
 //! 2. `MOCKEAGAIN=w`: a write takes one byte, and the next one finds no room before the task was woken again.
@@ -81,7 +81,7 @@ mod slow {
 
     use clearway_os::socket as sys;
 
-    /// What is asked for.
+    /// The environment's wishes.
     struct Mode {
         reads: bool,
         writes: bool,

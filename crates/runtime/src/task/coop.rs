@@ -39,8 +39,8 @@ pub fn tag_of(cx: &Context<'_>) -> Tag {
     Polling::of(cx).map_or(Tag::NONE, |poll| Tag(poll.carrier.tag.load(Ordering::Relaxed)))
 }
 
-/// Whether what the poll does has blocked, and then again in a poll that was away from its loop for that: one
-/// time is a first run, or bad luck. `false` in tasks of other executors.
+/// Whether the poll's tag has blocked, and then again for long in a poll that was away from its loop for
+/// that: one time is a first run, or bad luck. `false` in tasks of other executors.
 #[must_use]
 pub fn repeats(cx: &Context<'_>) -> bool {
     Polling::of(cx).is_some_and(|poll| {

@@ -103,7 +103,7 @@ pub(super) fn decode_base64(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     OK
 }
 
-/// 0: the loop, 1: how many, 2: whether they end, 3: what stands for it, 4: how many such there are, 5 and
+/// 0: the loop, 1: how many, 2: whether they end, 3: its number in `$pid`, 4: how many such there are, 5 and
 /// more: the first of them, and so on.
 pub(super) fn worker(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let which = call.number(0) as u32;
