@@ -1,6 +1,9 @@
 //! What this server adds to OpenResty's Lua, and what it does where that has files: slices of time, VMs of
 //! one request, bodies that are made.
 
+use clearway_testkit::End;
+use clearway_testkit::client::PATIENCE;
+
 use crate::{ask, check, server};
 
 /// Code that spins makes way for code of the same VM.
@@ -240,7 +243,8 @@ fn code_knows_its_process_and_writes_plain_lines() {
         "",
         "location = /process { content_by_lua_block {
              local process = require 'ngx.process'
-             ngx.print(process.type(), ' ', process.get_master_pid() == io.open('/proc/self/stat'):read('*n'), ' ',
+             ngx.print(process.type(), ' ', process.get_master_pid() == io.open('/proc/self/stat'):read('*n'),
+                 ' ',
                  select(2, process.enable_privileged_agent())) } }
          location = /log { content_by_lua_block {
              local errlog = require 'ngx.errlog'
@@ -310,8 +314,8 @@ fn lines_of_the_log_are_kept_for_code() {
     );
 }
 
-/// The first run of a handler takes long, as it compiles and requires: what its module keeps is there for the
-/// next one, though another VM is free.
+/// The first run of a handler takes long, as it compiles and requires: the next one finds the values that its
+/// module keeps, though another VM is free.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn a_slow_first_run_leaves_the_next_one_in_its_vm() {
@@ -334,7 +338,7 @@ fn a_slow_first_run_leaves_the_next_one_in_its_vm() {
     check(&server, &cases);
 }
 
-/// What blocks each time leaves the loop's own VM to others, once it has done so again since it was found out.
+/// A location that blocks each time leaves the loop's own VM to others, once it has again since it was known.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 #[cfg_attr(chaos_lend, ignore = "nothing is found out where everything is lent")]
@@ -360,7 +364,7 @@ fn what_blocks_again_leaves_the_loops_own_vm() {
     assert_eq!(own, format!("0 {}", ids.len() - 1));
 }
 
-/// A loop is what nginx has a worker for: each has a number of its own, from `init_worker_by_lua` on.
+/// A loop is a worker: each has a number of its own, from `init_worker_by_lua` on.
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn each_loop_has_the_number_that_the_variable_has() {
@@ -374,4 +378,43 @@ fn each_loop_has_the_number_that_the_variable_has() {
          } }",
     );
     check(&server, &[("/", 200, "true true true true")]);
+}
+
+/// Lines behind a capture have the last action of its request, until another one does something else.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn captures_leave_their_trace_in_the_log() {
+    let server = server(
+        "",
+        "location = /up { proxy_pass http://127.0.0.1:%%PORT%%/cheap; }
+         location = / { content_by_lua_block {
+             ngx.location.capture('/up') ngx.log(ngx.WARN, 'behind one')
+             ngx.location.capture('/cheap') ngx.log(ngx.WARN, 'behind another') ngx.print('done')
+         } }",
+    );
+    check(&server, &[("/", 200, "done")]);
+    let log = server.wait_log("logs/error.log", "behind another, client");
+    assert!(log.contains("behind one while sending to client, client"), "{log}");
+}
+
+/// A response to HTTP/1.0 is kept to find out its length, unless that is said: then it leaves as it is made.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn a_known_length_is_no_reason_to_keep_a_response() {
+    let server = server(
+        "",
+        "location = / { content_by_lua_block {
+             ngx.header['Content-Length'] = 4
+             ngx.print('a') ngx.flush(true) ngx.sleep(ngx.var.arg_wait and 60 or 0) ngx.print('bcd')
+         } }",
+    );
+    let mut connection = server.connect();
+    connection.send(b"GET /?wait=1 HTTP/1.0\r\n\r\n");
+    let mut begun = Vec::new();
+    while !begun.ends_with(b"\r\n\r\na") {
+        assert_eq!(connection.next_event(PATIENCE), End::Data, "it is sent before the rest is made");
+        begun.append(&mut connection.take_received());
+    }
+    let answer = server.connect().ask("GET / HTTP/1.0\r\n\r\n");
+    assert_eq!((answer.header("Content-Length"), answer.text()), (Some("4"), "abcd".into()));
 }

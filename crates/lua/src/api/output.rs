@@ -205,7 +205,11 @@ fn send(exchange: &mut Exchange<'_, '_>, data: Vec<u8>) -> Result<(), &'static s
             return Err(refusal);
         }
         let is_old = exchange.request.version() < Version::HTTP_11;
-        let is_to_keep = is_old && !exchange.output.head_sent() && exchange.request.is_main();
+        let is_to_keep = is_old
+            && !exchange.output.head_sent()
+            && exchange.request.is_main()
+            // Where the length is known, nothing is kept to find it out.
+            && (kept.buffered.is_some() || exchange.output.head().content_length.is_none());
         if is_to_keep && *exchange.request.conf(&LUA_CONF).http10_buffering {
             kept.buffered.get_or_insert_default().extend_from_slice(&data);
             let line = format_args!("lua buffering output bufs for the HTTP 1.0 request");
