@@ -38,6 +38,8 @@ pub(crate) mod pooled_call;
 pub(crate) mod program;
 #[cfg(not(loom))]
 pub(crate) mod request_state;
+#[cfg(not(loom))]
+pub(crate) mod semaphore;
 #[cfg(all(not(loom), feature = "tls"))]
 pub(crate) mod shaking;
 #[cfg(not(loom))]

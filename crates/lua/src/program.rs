@@ -151,6 +151,21 @@ pub(crate) struct Program {
     /// `None`: they go with the output.
     errors: Option<Mutex<Pipe>>,
     state: Mutex<ProgramState>,
+    staged: Mutex<Staged>,
+}
+
+/// Results of reads and writes, for code that fetches them.
+#[derive(Default)]
+pub(crate) struct Staged {
+    output: Option<Taken>,
+    errors: Option<Taken>,
+    pub(crate) written: Option<Result<usize, Lack>>,
+}
+
+impl Staged {
+    pub(crate) fn taken(&mut self, which: Which) -> &mut Option<Taken> {
+        if which == Which::Errors { &mut self.errors } else { &mut self.output }
+    }
 }
 
 fn enter<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -194,6 +209,7 @@ impl Programs {
             output: pipe(output),
             errors: errors.map(pipe),
             state: Mutex::new(ProgramState::Running(None)),
+            staged: Mutex::default(),
         });
         home.spawn_bound(Tag::NONE, take_end(Arc::clone(&program)));
         let owned = Owned(Arc::clone(&program));
@@ -295,6 +311,11 @@ impl Program {
     /// As pidfd_send_signal(2): ESRCH where it has ended.
     pub(crate) fn send_signal(&self, number: i32) -> io::Result<()> {
         piped::send_signal(self.end.as_fd(), number)
+    }
+
+    /// Does something with the results that are staged.
+    pub(crate) fn stage<R>(&self, work: impl FnOnce(&mut Staged) -> R) -> R {
+        work(&mut enter(&self.staged))
     }
 
     /// Whether it runs, as far as is known.

@@ -31,7 +31,7 @@ fn a_verified_version_of_the_path_wins() {
     let code = "location = / { content_by_lua_block {
          local var = require 'resty.core.var'
          ngx.print(require('resty.core').from, var.from, require('resty.core.base').from,
-             require('resty.core.socket').from, require('ngx.semaphore').from, ngx.ctx == ngx.ctx)
+             require('resty.core.coroutine').from, require('resty.lrucache').from, ngx.ctx == ngx.ctx)
      } }";
     let server = with_core("0.1.33", "", code);
     assert_eq!(ask(&server, "/"), (200, "pathpathpathnilniltrue".to_owned()));

@@ -7,6 +7,7 @@ mod bad_input;
 mod balancer;
 mod beside;
 mod core;
+mod core_calls;
 mod errors;
 mod faults;
 mod handshake;

@@ -1,29 +1,38 @@
 //! The functions that lua-resty-core calls (`clearway_luajit::core`), in terms of what the rooms beside this
 //! one do: `plain` needs no request, `regex` has expressions, `request` is one's, `shared` dictionaries,
-//! `balancer` the server of an attempt. Codes are nginx's.
+//! `balancer` the server of an attempt, `tls` handshakes, their certificates and keys. Codes are nginx's.
 
 mod balancer;
+mod codes;
+mod pipe;
 mod plain;
 mod regex;
 mod request;
+#[cfg(feature = "tls")]
+mod secure;
+mod semaphore;
 mod shared;
+mod tcp;
+#[cfg(feature = "tls")]
+mod tls;
 
-use clearway_luajit::core::{CoreCall, CoreFunctions, provide};
-use clearway_luajit::{Fault, Reply};
+use clearway_luajit::Fault;
+use clearway_luajit::core::{CoreFunction, CoreFunctions, provide};
 
 use super::room::Install;
-use crate::current::{Current, Run};
 
-/// `NGX_OK`, `NGX_ERROR`, `NGX_DONE`, `NGX_DECLINED`; no request; not in this phase.
-const OK: i32 = 0;
-const ERROR: i32 = -1;
-const DONE: i32 = -4;
-const DECLINED: i32 = -5;
-const NO_REQUEST: i32 = -100;
-const BAD_CONTEXT: i32 = -101;
-
-/// What upstream says of a phase that a function is not for.
-const WRONG_PHASE: &str = "API disabled in the current context";
+#[cfg(feature = "tls")]
+const HANDSHAKE: CoreFunction = tls::handshake;
+#[cfg(feature = "tls")]
+const CERTIFICATES: CoreFunction = tls::certificates;
+#[cfg(feature = "tls")]
+const OCSP: CoreFunction = tls::ocsp;
+#[cfg(not(feature = "tls"))]
+const HANDSHAKE: CoreFunction = codes::no_tls;
+#[cfg(not(feature = "tls"))]
+const CERTIFICATES: CoreFunction = codes::no_tls;
+#[cfg(not(feature = "tls"))]
+const OCSP: CoreFunction = codes::no_tls;
 
 pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
     provide(CoreFunctions {
@@ -76,29 +85,13 @@ pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
         shdict_expire: shared::expire,
         shdict_capacity: shared::capacity,
         shdict_free_space: shared::free_space,
+        kept_lines: plain::kept_lines,
+        handshake: HANDSHAKE,
+        certificates: CERTIFICATES,
+        ocsp: OCSP,
+        semaphore: semaphore::semaphore,
+        pipe: pipe::pipe,
+        tcp: tcp::tcp,
     });
     Ok(())
-}
-
-/// Does it with what Lua runs for.
-fn with(
-    call: &CoreCall<'_>,
-    reply: &mut Reply,
-    work: impl for<'a> FnOnce(&mut Current<'a>, &mut Reply) -> i32,
-) -> i32 {
-    call.with_context::<Run, i32>(reply, work).unwrap_or(NO_REQUEST)
-}
-
-/// -1 with words.
-fn failed(reply: &mut Reply, words: &str) -> i32 {
-    reply.text.clear();
-    reply.text.extend_from_slice(words.as_bytes());
-    ERROR
-}
-
-/// Appends a text to the reply, and where it is.
-fn put_piece(reply: &mut Reply, text: &[u8]) {
-    let from = reply.text.len();
-    reply.text.extend_from_slice(text);
-    reply.places.extend([from as i32, reply.text.len() as i32]);
 }

@@ -14,8 +14,8 @@ use clearway_tls::{Chain, PrivateKey};
 
 use super::room::{Install, put};
 use super::tcp::refuse;
-use crate::current::{LuaPhase, Phases, allow, current};
-use crate::shaking::{Shaking, Showing};
+use crate::current::{Current, LuaPhase, Phases, allow, current};
+use crate::shaking::{Meeting, Shaking, Showing};
 
 /// Where certificates are said.
 pub(super) const SHOWING: Phases = Phases::of(&[LuaPhase::SslCertificate]);
@@ -144,27 +144,33 @@ pub(super) fn with<R>(
     work: impl FnOnce(&Shaking) -> R,
 ) -> Result<R, Raise> {
     allow(call, allowed)?;
-    let done = current(call, |current| current.alone.and_then(|alone| alone.shaking.as_ref()).map(work))?;
+    let done = current(call, |current| shaking_of(current).map(work))?;
     done.ok_or_else(|| call.raise("no request found"))
+}
+
+/// The handshake with a client that the code runs in.
+pub(super) fn shaking_of<'c>(current: &Current<'c>) -> Option<&'c Shaking> {
+    current.alone?.shaking.as_ref()
+}
+
+/// Does something with a server that shakes hands, where there is one.
+pub(super) fn with_meeting<R>(current: &mut Current<'_>, work: impl FnOnce(&mut Meeting) -> R) -> Option<R> {
+    current.kept(|kept| kept.meeting.as_deref_mut().map(work)).flatten()
 }
 
 /// Does something with the server that shakes hands.
 fn meet<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&mut Met) -> R) -> Result<R, Raise> {
     allow(call, allowed)?;
-    let done = current(call, |current| {
-        current.kept(|kept| kept.meeting.as_mut().map(|meeting| work(&mut meeting.met)))
-    })?;
-    done.flatten().ok_or_else(|| call.raise("no request found"))
+    let done = current(call, |current| with_meeting(current, |meeting| work(&mut meeting.met)))?;
+    done.ok_or_else(|| call.raise("no request found"))
 }
 
 /// Does something with the certificates that the other side is shown.
 fn show<R>(call: &mut Call<'_>, allowed: Phases, work: impl FnOnce(&mut Showing) -> R) -> Result<R, Raise> {
     allow(call, allowed)?;
     let done = current(call, |current| match current.alone {
-        Some(alone) => alone.shaking.as_ref().map(|shaking| shaking.show(work)),
-        None => {
-            current.kept(|kept| kept.meeting.as_mut().map(|meeting| work(&mut meeting.showing))).flatten()
-        }
+        Some(_) => shaking_of(current).map(|shaking| shaking.show(work)),
+        None => with_meeting(current, |meeting| work(&mut meeting.showing)),
     })?;
     done.ok_or_else(|| call.raise("no request found"))
 }
@@ -198,7 +204,7 @@ fn push_numbers(call: &mut Call<'_>, list: impl FnOnce(&Hello) -> Vec<u16>) -> R
 }
 
 /// Numbers that clients say so that servers get used to unknown ones (GREASE, RFC 8701).
-fn means_nothing(number: u16) -> bool {
+pub(super) fn means_nothing(number: u16) -> bool {
     let [high, low] = number.to_be_bytes();
     high == low && low & 0x0f == 0x0a
 }
@@ -304,10 +310,13 @@ fn set_protocols(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// In hexadecimal digits.
 fn session_id(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, SESSIONS)?;
-    push_some(call, |shaking| {
-        let about = &shaking.about;
-        let stored = about.session.as_ref().map(|session| &session.key[..]);
-        let key = stored.or_else(|| clearway_tls::engine::kept_key(&about.hello))?;
-        Some(key.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect())
-    })
+    push_some(call, session_name)
+}
+
+/// The name of the session in hexadecimal digits.
+pub(super) fn session_name(shaking: &Shaking) -> Option<Vec<u8>> {
+    let about = &shaking.about;
+    let stored = about.session.as_ref().map(|session| &session.key[..]);
+    let key = stored.or_else(|| clearway_tls::engine::kept_key(&about.hello))?;
+    Some(key.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect())
 }

@@ -25,6 +25,9 @@ const MADE: [(&str, &str); 2] = [
     ("resty.lrucache.pureffi", include_str!("modules/lrucache.lua")),
 ];
 
+/// Said where no lines are kept.
+pub(super) const NOT_KEPT: &str = "directive \"lua_capture_error_log\" is not set";
+
 /// Variables of the environment that the configuration says, with their values.
 pub type Environment = Vec<(Vec<u8>, Vec<u8>)>;
 

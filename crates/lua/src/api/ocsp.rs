@@ -22,20 +22,24 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 
 /// (chain): the URL, or nothing where the certificate names none.
 fn responder(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let chain = call.text(1)?.to_vec();
-    let url = responder_in(&chain);
-    match Followed::from_der(&chain) {
-        Err(text) if url.is_some() || text.starts_with("d2i") => return refuse(call, text),
-        Ok(followed) if url.is_some() && !followed.is_issued() => {
-            return refuse(call, "issuer certificate not next to leaf");
-        }
-        Ok(_) | Err(_) => {}
-    }
-    match url {
-        Some(url) => call.stack.push(&url[..]),
-        None => call.stack.push(()),
+    match responder_of(call.text(1)?) {
+        Err(text) => return refuse(call, text),
+        Ok(url) => call.stack.push(url.as_deref()),
     }
     Ok(Returns::Values(1))
+}
+
+/// Where the authority of a chain in DER is asked; nothing where its certificate names none.
+///
+/// # Errors
+/// The chain is broken, or has no issuer.
+pub(super) fn responder_of(chain: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
+    let url = responder_in(chain);
+    match Followed::from_der(chain) {
+        Err(text) if url.is_some() || text.starts_with("d2i") => Err(text),
+        Ok(followed) if url.is_some() && !followed.is_issued() => Err("issuer certificate not next to leaf"),
+        Ok(_) | Err(_) => Ok(url),
+    }
 }
 
 /// (chain): the question in DER.

@@ -14,10 +14,11 @@ use clearway_os::piped;
 use clearway_runtime::LoopRef;
 
 use super::room::{Install, put};
-use super::tcp::{log, refuse};
-use crate::current::{Pause, YIELDABLE, allow, current, pause};
+use super::tcp::refuse;
+use crate::current::{Current, Pause, Run, YIELDABLE, allow, current, pause};
 use crate::program::{self, Asked, Lack, Program, Taken, Wanted, Which};
 use crate::threads::{Answers, Operation};
+use crate::waiter::Waiter;
 
 /// Arguments, or variables of the environment, of a program.
 const WORDS_MAX: usize = 65_536;
@@ -42,6 +43,16 @@ fn home_of(call: &mut Call<'_>) -> Result<LoopRef, Raise> {
     }
 }
 
+/// A program that is to be started.
+pub(super) struct Start {
+    pub(super) path: CString,
+    pub(super) arguments: Vec<CString>,
+    pub(super) environment: Option<Vec<CString>>,
+    pub(super) errors: piped::Errors,
+    /// Bytes of a read.
+    pub(super) buffer: usize,
+}
+
 /// (words, errors go with the output, bytes of a read, environment or nil): number and pid of a program.
 fn spawn(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let arguments = words(call, 1);
@@ -51,36 +62,52 @@ fn spawn(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Value::Nil => None,
         _ => Some(words(call, 4)),
     };
-    let Some(home) = current(call, |current| current.home())? else {
+    let Some(path) = arguments.first().cloned() else { return refuse(call, "no such program") };
+    let start = Start { path, arguments, environment, errors, buffer };
+    match current(call, |current| begin(current, &start))? {
+        Err(words) => refuse(call, &words),
+        Ok(None) => Ok(Returns::Values(0)),
+        Ok(Some((number, pid))) => {
+            call.stack.push(number as f64);
+            call.stack.push(f64::from(pid));
+            Ok(Returns::Values(2))
+        }
+    }
+}
+
+/// Starts a program: its number and pid, or nothing where it cannot be executed, which is logged.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn begin(current: &mut Current<'_>, start: &Start) -> Result<Option<(u64, u32)>, String> {
+    let Some(home) = current.home() else {
         // It would end with the code that starts it, before anything could be read of it.
-        log(call, Level::Warn, format_args!("lua pipe: there is no loop yet for a program"))?;
-        return Ok(Returns::Values(0));
+        current.log(Level::Warn, format_args!("lua pipe: there is no loop yet for a program"));
+        return Ok(None);
     };
-    let Some(path) = arguments.first() else { return refuse(call, "no such program") };
-    let piped = match piped::spawn(path, &arguments, environment.as_deref(), errors) {
+    let Start { path, arguments, environment, errors, buffer } = start;
+    let piped = match piped::spawn(path, arguments, environment.as_deref(), *errors) {
         Ok(piped) => piped,
         Err(error) => {
             let path = Verbatim(path.as_bytes());
             let text =
                 format_args!("lua pipe child execvp() failed while executing {path} {}", Errno(&error));
-            log(call, Level::Error, text)?;
+            current.log(Level::Error, text);
             return match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(Returns::Values(0)),
-                _ => refuse(call, &Lack::System(error).text()),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Ok(None),
+                _ => Err(Lack::System(error).text()),
             };
         }
     };
-    let added = current(call, |current| current.kept(|kept| kept.programs.add(home, piped, buffer)))?;
-    let Some(program) = added.flatten() else { return refuse(call, "too many programs") };
+    let added = current.kept(|kept| kept.programs.add(home, piped, *buffer));
+    let Some(program) = added.flatten() else { return Err("too many programs".to_owned()) };
     let (number, pid) = (program.number, program.pid);
-    let merges = u8::from(errors == piped::Errors::WithOutput);
+    let merges = u8::from(*errors == piped::Errors::WithOutput);
     let text = format_args!(
         "lua pipe spawn process:{number:016X} pid:{pid} merge_stderr:{merges} buffer_size:{buffer}"
     );
-    log(call, Level::Debug, text)?;
-    call.stack.push(number as f64);
-    call.stack.push(f64::from(pid));
-    Ok(Returns::Values(2))
+    current.log(Level::Debug, text);
+    Ok(Some((number, pid)))
 }
 
 /// The texts of a table, each as far as C would read it.
@@ -106,10 +133,15 @@ fn words(call: &mut Call<'_>, table: i32) -> Vec<CString> {
 fn program_of(call: &mut Call<'_>, used: &str) -> Result<Option<Arc<Program>>, Raise> {
     allow(call, YIELDABLE)?;
     let number = call.number(1)? as u64;
+    current(call, |current| use_program(current, number, used))
+}
+
+/// The program with this number, said to be used so; `None` where it is gone.
+pub(super) fn use_program(current: &mut Current<'_>, number: u64, used: &str) -> Option<Arc<Program>> {
     let program = program::find(number);
     let pid = program.as_ref().map_or(0, |program| program.pid);
-    log(call, Level::Debug, format_args!("lua pipe {used} process:{number:016X} pid:{pid}"))?;
-    Ok(program)
+    current.log(Level::Debug, format_args!("lua pipe {used} process:{number:016X} pid:{pid}"));
+    program
 }
 
 fn limit_of(call: &mut Call<'_>, argument: i32) -> Result<Option<u64>, Raise> {
@@ -118,18 +150,19 @@ fn limit_of(call: &mut Call<'_>, argument: i32) -> Result<Option<u64>, Raise> {
 }
 
 /// Says for what a pipe is waited, and how long.
-fn log_wait(
-    call: &mut Call<'_>,
+pub(super) fn log_wait(
+    current: &mut Current<'_>,
     program: &Program,
-    words: [&str; 2],
+    [doing, verb]: [&str; 2],
     limit: Option<u64>,
-) -> Result<(), Raise> {
-    let (number, pid, [doing, verb]) = (program.number, program.pid, words);
+) {
+    let (number, pid) = (program.number, program.pid);
     if let Some(ms) = limit {
         let text = format_args!("lua pipe add timer for {doing}: {ms}(ms) process:{number:016X} pid:{pid}");
-        log(call, Level::Debug, text)?;
+        current.log(Level::Debug, text);
     }
-    log(call, Level::Debug, format_args!("lua pipe {verb} yielding process:{number:016X} pid:{pid}"))
+    let text = format_args!("lua pipe {verb} yielding process:{number:016X} pid:{pid}");
+    current.log(Level::Debug, text);
 }
 
 fn push_taken(stack: &mut Stack<'_>, taken: Taken) -> i32 {
@@ -147,17 +180,31 @@ fn push_taken(stack: &mut Stack<'_>, taken: Taken) -> i32 {
     }
 }
 
+/// The kind of a read, by number, and how much.
+pub(super) fn wanted_of(number: i32, count: usize) -> Wanted {
+    match number {
+        0 => Wanted::All,
+        1 => Wanted::Bytes(count),
+        2 => Wanted::Line,
+        _ => Wanted::Any(count),
+    }
+}
+
+/// One of the pipes, by number.
+pub(super) fn pipe_of(number: i32) -> Which {
+    match number {
+        0 => Which::Input,
+        1 => Which::Output,
+        _ => Which::Errors,
+    }
+}
+
 /// (number, from the errors, what is wanted, how much, milliseconds): data; or nil, why not, and a part.
 fn read(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let program = program_of(call, "read")?;
     let which = if call.number(2)? == 0.0 { Which::Output } else { Which::Errors };
     let count = call.number(4)? as usize;
-    let wanted = match call.number(3)? as i32 {
-        0 => Wanted::All,
-        1 => Wanted::Bytes(count),
-        2 => Wanted::Line,
-        _ => Wanted::Any(count),
-    };
+    let wanted = wanted_of(call.number(3)? as i32, count);
     let limit = limit_of(call, 5)?;
     let Some(program) = program else { return refuse(call, "closed") };
     if let Some(why) = program.objection(which, "pipe busy reading") {
@@ -167,7 +214,7 @@ fn read(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return Ok(Returns::Values(push_taken(&mut call.stack, taken)));
     }
     let home = home_of(call)?;
-    log_wait(call, &program, ["reading", "read"], limit)?;
+    current(call, |current| log_wait(current, &program, ["reading", "read"], limit))?;
     let reading = program::read(program, home, (which, wanted), limit);
     let operation = Operation::new(async move {
         let taken = reading.await;
@@ -177,6 +224,11 @@ fn read(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Answers::Push(Box::new(push), None)
     });
     pause(call, Pause::Operation(operation))
+}
+
+pub(super) fn log_broken(current: &mut Current<'_>, number: u64) {
+    let text = format_args!("lua pipe write data error pipe:{number:016X} (32: Broken pipe)");
+    current.log(Level::Debug, text);
 }
 
 /// (number, data, milliseconds): how much was written; or nil and why not.
@@ -195,17 +247,12 @@ fn write(call: &mut Call<'_>) -> Result<Returns, Raise> {
         }
         Ok(written) => written,
         Err(lack) => {
-            let number = program.number;
-            log(
-                call,
-                Level::Debug,
-                format_args!("lua pipe write data error pipe:{number:016X} (32: Broken pipe)"),
-            )?;
+            current(call, |current| log_broken(current, program.number))?;
             return refuse(call, &lack.text());
         }
     };
     let home = home_of(call)?;
-    log_wait(call, &program, ["writing", "write"], limit)?;
+    current(call, |current| log_wait(current, &program, ["writing", "write"], limit))?;
     let writing = program::write(program, home, (data, written), limit);
     let operation = Operation::new(async move {
         match writing.await {
@@ -219,11 +266,7 @@ fn write(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// (number, 0 to 2): true; or nil and why not.
 fn shutdown(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let number = call.number(1)? as u64;
-    let which = match call.number(2)? as i32 {
-        0 => Which::Input,
-        1 => Which::Output,
-        _ => Which::Errors,
-    };
+    let which = pipe_of(call.number(2)? as i32);
     match program::find(number).map_or(Some("closed"), |program| program.close(which)) {
         Some(why) => refuse(call, why),
         None => {
@@ -233,7 +276,7 @@ fn shutdown(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
 }
 
-fn push_exit(stack: &mut Stack<'_>, exit: Option<Exit>) {
+pub(super) fn push_exit(stack: &mut Stack<'_>, exit: Option<Exit>) {
     let height = stack.len();
     let (reason, status) = match exit {
         Some(Exit::Code(code)) => ("exit", code),
@@ -260,50 +303,74 @@ fn wait(call: &mut Call<'_>) -> Result<Returns, Raise> {
         }
         Asked::Waits(waiter) => waiter,
     };
-    log_wait(call, &program, ["waiting", "wait"], limit)?;
-    let operation = Operation::new(async move {
-        if !waiter.await {
-            return Answers::Failed("timeout".into());
-        }
-        match program.ask(home, None) {
-            Asked::Ended(exit) => Answers::Push(Box::new(move |stack| push_exit(stack, exit)), None),
-            Asked::Refused(why) => Answers::Failed(why.into()),
-            Asked::Waits(_) => Answers::Failed("exited".into()),
-        }
-    });
+    current(call, |current| log_wait(current, &program, ["waiting", "wait"], limit))?;
+    let operation = Operation::new(end_of(program, home, waiter));
     pause(call, Pause::Operation(operation))
+}
+
+/// Waits for the end of a program.
+pub(super) async fn end_of(program: Arc<Program>, home: LoopRef, waiter: Waiter) -> Answers {
+    if !waiter.await {
+        return Answers::Failed("timeout".into());
+    }
+    match program.ask(home, None) {
+        Asked::Ended(exit) => Answers::Push(Box::new(move |stack| push_exit(stack, exit)), None),
+        Asked::Refused(why) => Answers::Failed(why.into()),
+        Asked::Waits(_) => Answers::Failed("exited".into()),
+    }
 }
 
 /// (number, signal): true; or nil and why not.
 fn kill(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let number = call.number(1)? as u64;
     let signal = call.number(2)? as i32;
-    let Some(program) = program::find(number).filter(|program| program.is_running()) else {
-        return refuse(call, "exited");
-    };
-    match program.send_signal(signal) {
+    match send_signal(number, signal) {
+        Err(words) => refuse(call, &words),
         Ok(()) => {
             call.stack.push(true);
             Ok(Returns::Values(1))
         }
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => refuse(call, "invalid signal"),
-        Err(error) if Errno(&error).to_string().starts_with("(3:") => refuse(call, "exited"),
-        Err(error) => refuse(call, &Lack::System(error).text()),
     }
+}
+
+/// Sends a program a signal.
+///
+/// # Errors
+/// Why not.
+pub(super) fn send_signal(number: u64, signal: i32) -> Result<(), String> {
+    let Some(program) = program::find(number).filter(|program| program.is_running()) else {
+        return Err("exited".to_owned());
+    };
+    program.send_signal(signal).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => "invalid signal".to_owned(),
+        _ if Errno(&error).to_string().starts_with("(3:") => "exited".to_owned(),
+        _ => Lack::System(error).text(),
+    })
 }
 
 /// (number): code has lost it, so it is killed if it runs. Called by the collector, for whatever runs then.
 fn give_up(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let number = call.number(1)? as u64;
-    let Some(program) = program::find(number) else { return Ok(Returns::Values(0)) };
-    let (pid, is_running) = (program.pid, program.is_running());
-    program.give_up();
+    let lost = lose(number);
     // There may be nothing that it runs for, as where a VM is closed.
-    let _ = log(call, Level::Debug, format_args!("lua pipe destroy process:{number:016X} pid:{pid}"));
-    if is_running {
-        let _ = log(call, Level::Debug, format_args!("lua pipe kill process:{number:016X} pid:{pid}"));
-    }
+    call.with_context::<Run, _>(|current| log_lost(current, number, lost));
     Ok(Returns::Values(0))
+}
+
+/// Code has lost a program: its pid, and whether it was running; `None` where it is gone.
+pub(super) fn lose(number: u64) -> Option<(u32, bool)> {
+    let program = program::find(number)?;
+    let lost = (program.pid, program.is_running());
+    program.give_up();
+    Some(lost)
+}
+
+pub(super) fn log_lost(current: &mut Current<'_>, number: u64, lost: Option<(u32, bool)>) {
+    let Some((pid, was_running)) = lost else { return };
+    current.log(Level::Debug, format_args!("lua pipe destroy process:{number:016X} pid:{pid}"));
+    if was_running {
+        current.log(Level::Debug, format_args!("lua pipe kill process:{number:016X} pid:{pid}"));
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use clearway_os::outgoing::{self, SocketOption};
 
 use super::room::{Install, put};
 use super::tcp::{find, refuse};
-use crate::current::{Scene, scene};
-use crate::socket::connection::TcpSource;
+use crate::current::{Current, Scene, current};
+use crate::socket::connection::{Tcp, TcpSource};
 use crate::socket::operations;
 
 /// Installed before the methods of sockets, which they are among.
@@ -21,18 +21,26 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Does something with the system's socket: that of its connection, or the client's.
 fn with_fd<R>(call: &mut Call<'_>, work: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<Option<R>, Raise> {
     let Some(tcp) = find(call)? else { return Ok(None) };
+    current(call, |current| with_fd_of(current, &tcp, work))
+}
+
+/// Does something with the system's socket: that of its connection, or the client's.
+pub(super) fn with_fd_of<R>(
+    current: &mut Current<'_>,
+    tcp: &Tcp,
+    work: impl FnOnce(BorrowedFd<'_>) -> R,
+) -> Option<R> {
     if tcp.source == TcpSource::Connection {
         let state = tcp.state();
-        return Ok(state.conn.as_ref().and_then(|conn| conn.with_socket(|socket| work(socket.as_fd()))));
+        return state.conn.as_ref().and_then(|conn| conn.with_socket(|socket| work(socket.as_fd())));
     }
-    let done = scene(call, |scene| match scene {
+    let done = current.scene(|scene| match scene {
         Scene::Handler(exchange) => exchange.client_fd().map(work),
         Scene::Head(_) | Scene::Body(_) => None,
-    })?;
-    Ok(done)
+    });
+    done.flatten()
 }
 
 fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -47,9 +55,12 @@ fn descriptor(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// The option with this number of lua-resty-core's.
 fn option_at(call: &mut Call<'_>) -> Result<SocketOption, Raise> {
-    let number = call.number(2)? as usize;
-    let option = number.checked_sub(1).and_then(|at| SocketOption::ALL.get(at)).copied();
-    option.ok_or_else(|| call.raise("no such option"))
+    let number = call.number(2)?;
+    option_of(number).ok_or_else(|| call.raise("no such option"))
+}
+
+pub(super) fn option_of(number: f64) -> Option<SocketOption> {
+    (number as usize).checked_sub(1).and_then(|at| SocketOption::ALL.get(at)).copied()
 }
 
 /// (socket, number of an option, value)

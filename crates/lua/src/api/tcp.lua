@@ -7,8 +7,8 @@ local select = select
 
 methods.__index = methods
 
--- In a socket: 1 is its number, 2 its owner, 3 the key of its pool, 4 to 6 are its timeouts, 7 where it comes
--- from, and 11 its port there.
+-- In a socket: 1 stands for it, 2 for its owner, 3 is the key of its pool, 4, 5 and 8 are its timeouts, 11 is
+-- where it comes from, and 12 its port there. Between them are those of lua-resty-core.
 
 local function is_timeout(ms)
     return type(ms) == "number" and ms >= 0 and ms <= 2147483647
@@ -24,7 +24,7 @@ function methods.settimeouts(self, ...)
     if not (is_timeout(connect) and is_timeout(send) and is_timeout(read)) then
         error("bad timeout value", 2)
     end
-    self[4], self[5], self[6] = connect, send, read
+    self[4], self[5], self[8] = connect, send, read
 end
 
 function methods.settimeout(self, ...)
@@ -36,7 +36,7 @@ function methods.settimeout(self, ...)
     if not is_timeout(ms) then
         error("bad timeout value", 2)
     end
-    self[4], self[5], self[6] = ms, ms, ms
+    self[4], self[5], self[8] = ms, ms, ms
 end
 
 local options = {
@@ -95,7 +95,7 @@ function methods.bind(self, ip, ...)
             return nil, "bad port"
         end
     end
-    self[7], self[11] = ip, port
+    self[11], self[12] = ip, port
     return 1
 end
 
@@ -191,6 +191,11 @@ local client_methods = {
     setoption = methods.setoption,
 }
 client_methods.__index = client_methods
+
+-- Where lua-resty-core puts functions of its own into them.
+local registry = debug.getregistry()
+registry.__tcp_cosocket_mt, registry.__tcp_req_cosocket_mt = methods, body_methods
+registry.__tcp_raw_req_cosocket_mt = client_methods
 
 function ngx.req.socket(...)
     if select("#", ...) > 1 then

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clearway_base::log::Level;
 use clearway_http::{AskedServers, NAME_SERVERS};
-use clearway_luajit::{Call, Fault, Raise, Returns, Value};
+use clearway_luajit::{Address, Call, Fault, Raise, Returns, Value};
 use clearway_net::url::RemoteText;
 use clearway_os::outgoing::{Remote, UNIX_PATH_MAX_BYTES};
 use clearway_runtime::LoopRef;
@@ -89,6 +89,42 @@ pub(super) fn field(call: &mut Call<'_>, at: i32) -> Option<f64> {
     number
 }
 
+/// Bits of an address that stand for the number of a socket.
+const NUMBER_BITS: u32 = 20;
+/// And of its owner: together they are fewer than those of an address that LuaJIT keeps as it is.
+const OWNER_BITS: u32 = 19;
+
+const NUMBER_MASK: usize = (1 << NUMBER_BITS) - 1;
+const OWNER_MASK: u64 = (1 << OWNER_BITS) - 1;
+
+/// Stands for a socket in its table: no address of anything, but C gets it as one.
+fn shown_address(owner: u64, number: usize) -> usize {
+    debug_assert!(number < NUMBER_MASK, "a socket has one of few numbers");
+    let owner = usize::try_from(owner & OWNER_MASK).expect("it has few bits");
+    owner << NUMBER_BITS | ((number + 1) & NUMBER_MASK)
+}
+
+/// The number of the socket that the table stands for.
+fn number_of(call: &mut Call<'_>) -> Option<usize> {
+    call.stack.raw_item(1, 1);
+    let shown = match call.stack.get(-1) {
+        Value::Address(shown) => (shown & NUMBER_MASK).checked_sub(1),
+        _ => None,
+    };
+    call.stack.pop(1);
+    shown
+}
+
+/// The socket that C gets shown so; `None` where it is none of this request.
+pub(super) fn find_shown(current: &mut Current<'_>, shown: usize) -> Option<Arc<Tcp>> {
+    let number = (shown & NUMBER_MASK).checked_sub(1)?;
+    let found = current.kept(|kept| {
+        let tcp = kept.sockets.tcp.find(number).cloned();
+        tcp.filter(|_| shown_address(kept.sockets.owner, number) == shown)
+    });
+    found.flatten()
+}
+
 pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
     if call.stack.get(1) == Value::Table { Ok(()) } else { Err(call.expected(1, "table")) }
 }
@@ -96,10 +132,10 @@ pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
 /// What the table of the socket stands for; `None` where it is closed.
 pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     check_table(call)?;
-    let (Some(number), Some(owner)) = (field(call, 1), field(call, 2)) else { return Ok(None) };
+    let (Some(number), Some(owner)) = (number_of(call), field(call, 2)) else { return Ok(None) };
     let found = current(call, |current| {
         current.kept(|kept| match kept.sockets.owner == owner as u64 {
-            true => Ok(kept.sockets.tcp.find(number as usize).cloned()),
+            true => Ok(kept.sockets.tcp.find(number).cloned()),
             false => Err(()),
         })
     })?;
@@ -123,10 +159,12 @@ pub(super) fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
 
 /// Forgets what the table stands for.
 fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
-    let number = field(call, 1).unwrap_or(-1.0);
+    let number = number_of(call);
     call.stack.push(());
     call.stack.raw_set_item(1, 1);
-    current(call, |current| current.kept(|kept| kept.sockets.tcp.remove(number as usize)))?;
+    if let Some(number) = number {
+        current(call, |current| current.kept(|kept| kept.sockets.tcp.remove(number)))?;
+    }
     Ok(())
 }
 
@@ -135,7 +173,7 @@ pub(super) fn timeouts(call: &mut Call<'_>, conf: &SocketConf) -> Timeouts {
     Timeouts {
         connect_ms: ms(field(call, 4), conf.connect_timeout_ms),
         send_ms: ms(field(call, 5), conf.send_timeout_ms),
-        read_ms: ms(field(call, 6), conf.read_timeout_ms),
+        read_ms: ms(field(call, 8), conf.read_timeout_ms),
     }
 }
 
@@ -213,8 +251,8 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// Where the socket is to come from (`bind`); port 0: from any.
 pub(super) fn local_address(call: &mut Call<'_>) -> Option<SocketAddr> {
-    let port = field(call, 11).map_or(0, |port| port as u16);
-    call.stack.raw_item(1, 7);
+    let port = field(call, 12).map_or(0, |port| port as u16);
+    call.stack.raw_item(1, 11);
     let address: Option<IpAddr> = match call.stack.get(-1) {
         Value::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         _ => None,
@@ -257,7 +295,7 @@ pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
         })
     })?;
     let Some((number, owner)) = kept else { return Err(call.raise("too many sockets")) };
-    call.stack.push(number as f64);
+    call.stack.push(Address(shown_address(owner, number)));
     call.stack.raw_set_item(1, 1);
     call.stack.push(owner as f64);
     call.stack.raw_set_item(1, 2);

@@ -50,11 +50,11 @@ end
 local methods = ngx._tcp_methods
 ngx._tcp_methods = nil
 
--- In a socket: 8 and 9 are the certificates and the key that it shows, 10 the number of its session.
+-- In a socket: 6 and 7 are the certificates and the key that it shows, 13 stands for one with TLS.
 
 function methods.setclientcert(self, certificates, key)
     if not certificates and not key then
-        self[8], self[9] = nil, nil
+        self[6], self[7] = nil, nil
         return true
     end
     if not certificates or not key then
@@ -66,7 +66,7 @@ function methods.setclientcert(self, certificates, key)
     if type(key) ~= "cdata" then
         return nil, "bad pkey arg: cdata expected, got " .. type(key)
     end
-    self[8], self[9] = certificates, key
+    self[6], self[7] = certificates, key
     return true
 end
 
@@ -94,8 +94,8 @@ function methods.sslhandshake(self, session, name, verify, staple, ...)
     if name and type(name) ~= "string" then
         name = tostring(name)
     end
-    local certificates, key = text_of(certificates_type, self[8]), text_of(key_type, self[9])
-    local was_secure = self[10] == self[1] and self[1]
+    local certificates, key = text_of(certificates_type, self[6]), text_of(key_type, self[7])
+    local was_secure = self[13] == self[1] and self[1]
     local is_resumed, said, text = handshake(self, known, name, verify, staple, certificates, key)
     if is_resumed == nil then
         return nil, said
@@ -105,7 +105,7 @@ function methods.sslhandshake(self, session, name, verify, staple, ...)
             return session
         end
     else
-        self[10] = self[1]
+        self[13] = self[1]
         debug(said)
         if is_resumed then
             debug("SSL reused session")

@@ -10,7 +10,7 @@ use clearway_tls::{Chain, Context, Pair, PrivateKey};
 use super::room::{Install, put};
 use super::tcp::{find, log, refuse, timeouts};
 use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
-use crate::socket::connection::{Direction, TcpSource};
+use crate::socket::connection::{Direction, Tcp, TcpSource};
 use crate::socket::secure::{Handshake, Wish, handshake, push_session};
 use crate::threads::Operation;
 use crate::vm::tls_settings::TLS_CONF;
@@ -48,7 +48,7 @@ fn answer(call: &mut Call<'_>, read: Result<(), &str>) -> Result<Returns, Raise>
 }
 
 /// What holds for a handshake of this run.
-fn context_of(current: &mut Current<'_>) -> Option<Arc<Context>> {
+pub(super) fn context_of(current: &mut Current<'_>) -> Option<Arc<Context>> {
     match current.alone {
         Some(alone) => alone.place.conf.tls.clone().or_else(crate::socket::secure::default_context),
         None => current.scene(|scene| scene.request().conf(&TLS_CONF).context()).flatten(),
@@ -73,17 +73,7 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
     allow(call, YIELDABLE)?;
     log(call, Level::Debug, format_args!("lua tcp socket ssl handshake"))?;
     let Some(tcp) = find(call)? else { return refuse(call, "closed") };
-    let refused = {
-        let state = tcp.state();
-        let is_closed = state.reading == Direction::Closed || state.writing == Direction::Closed;
-        match (state.busy(), &state.conn) {
-            _ if tcp.source != TcpSource::Connection => Some("not supported for downstream sockets"),
-            (Some(busy), _) => Some(busy),
-            (None, Some(_)) if !is_closed => None,
-            _ => Some("closed"),
-        }
-    };
-    if let Some(refused) = refused {
+    if let Some(refused) = refusal_of(&tcp) {
         return refuse(call, refused);
     }
     let conn = tcp.state().conn.clone().filter(|conn| conn.has_tls());
@@ -117,6 +107,18 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Some(conn) = conn else { return refuse(call, "closed") };
     let work = Handshake { tcp, conn, home, context, name, session, pair, verify, staple };
     pause(call, Pause::Operation(Operation::new(handshake(work))))
+}
+
+/// Why a socket cannot shake hands.
+pub(super) fn refusal_of(tcp: &Tcp) -> Option<&'static str> {
+    let state = tcp.state();
+    let is_closed = state.reading == Direction::Closed || state.writing == Direction::Closed;
+    match (state.busy(), &state.conn) {
+        _ if tcp.source != TcpSource::Connection => Some("not supported for downstream sockets"),
+        (Some(busy), _) => Some(busy),
+        (None, Some(_)) if !is_closed => None,
+        _ => Some("closed"),
+    }
 }
 
 /// The session that the server has given since the last one was taken.

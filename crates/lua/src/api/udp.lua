@@ -3,7 +3,7 @@ ngx._udp, ngx._is_address, ngx._check_waits = nil, nil, nil
 methods.__index = methods
 
 local error, select, setmetatable, tonumber = error, select, setmetatable, tonumber
--- In a socket: 1 is its number, 2 its owner, 6 how long it waits, 7 where it comes from.
+-- In a socket: 1 is its number, 2 its owner, 6 how long it waits, 11 where it comes from.
 
 function methods.settimeout(self, ms, ...)
     if select("#", ...) > 0 or ms == nil then
@@ -20,7 +20,7 @@ function methods.bind(self, ip, ...)
     if not is_address(ip) then
         return nil, "bad address"
     end
-    self[7] = ip
+    self[11] = ip
     return 1
 end
 

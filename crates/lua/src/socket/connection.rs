@@ -208,6 +208,26 @@ pub(crate) struct TcpState {
     /// How often the connection was used before.
     pub(crate) used: u32,
     pub(crate) timeouts: Timeouts,
+    /// The outcome of a handshake, until code has fetched it.
+    #[cfg(feature = "tls")]
+    pub(crate) shaken: Option<Result<(), String>>,
+    /// Where code has the session of that, if it wants one.
+    #[cfg(feature = "tls")]
+    pub(crate) session: SessionWish,
+    /// The session that was offered: one that is taken up is good for further connections.
+    #[cfg(feature = "tls")]
+    pub(crate) offered: Option<Vec<u8>>,
+}
+
+/// Whether code wants the session of a handshake.
+#[cfg(feature = "tls")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SessionWish {
+    #[default]
+    No,
+    Yes,
+    /// It has it, at this address, or there is none: 0.
+    Given(usize),
 }
 
 impl Tcp {
@@ -220,6 +240,12 @@ impl Tcp {
             writing: Direction::Free,
             used: 0,
             timeouts,
+            #[cfg(feature = "tls")]
+            shaken: None,
+            #[cfg(feature = "tls")]
+            session: SessionWish::No,
+            #[cfg(feature = "tls")]
+            offered: None,
         };
         Self { state: TaskCell::new(state), conf, key, source: TcpSource::Connection, tail: OnceLock::new() }
     }

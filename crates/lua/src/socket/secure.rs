@@ -16,7 +16,7 @@ use clearway_upstream::{HandshakeFault, TlsStream, Transport};
 
 use super::connection::{Conn, Tcp};
 use super::operations::{Guard, Limit, failed, line};
-use crate::threads::Answers;
+use crate::threads::{Answers, Line};
 
 /// Whether something is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,27 @@ pub(crate) fn default_context() -> Option<Arc<Context>> {
 /// Makes the handshake. What it answers: whether a session was taken up, what the log says of the connection,
 /// and the session, if there is one yet; or nothing, and why.
 pub(crate) async fn handshake(work: Handshake) -> Answers {
+    match shake(work).await {
+        Ok(conn) => Answers::Push(Box::new(move |stack| push_session(&conn, stack)), None),
+        Err((line, text)) => failed(line, text),
+    }
+}
+
+/// The same, for code that fetches the outcome.
+pub(crate) async fn handshake_beside(work: Handshake) -> Answers {
+    let tcp = Arc::clone(&work.tcp);
+    let (line, shaken) = match shake(work).await {
+        Ok(_) => (None, Ok(())),
+        Err((line, text)) => (line, Err(text)),
+    };
+    tcp.state().shaken = Some(shaken);
+    Answers::Push(Box::new(|_| ()), line.map(Box::new))
+}
+
+/// A line for the log, and the words for Lua.
+type Refusal = (Option<Line>, String);
+
+async fn shake(work: Handshake) -> Result<Arc<Conn>, Refusal> {
     let Handshake { tcp, conn, home, context, name, session, pair, verify, staple } = work;
     let mut guard = Guard::new(&tcp);
     let limit = Limit::new(home, tcp.state().timeouts.connect_ms);
@@ -85,7 +106,7 @@ pub(crate) async fn handshake(work: Handshake) -> Answers {
                 "SSL_use_certificate()" => "ssl set client certificate failed",
                 _ => "failed to create ssl connection",
             };
-            return failed(line(&tcp, Level::Error, error.to_string()), text.to_owned());
+            return Err((line(&tcp, Level::Error, error.to_string()), text.to_owned()));
         }
     };
     let conn = Arc::new(secured(conn, session).await);
@@ -96,19 +117,19 @@ pub(crate) async fn handshake(work: Handshake) -> Answers {
     })
     .await;
     match done {
-        None => failed(None, "timeout".to_owned()),
-        Some(Err(fault)) => failed(line(&tcp, Level::Error, fault.to_string()), "handshake failed".into()),
+        None => Err((None, "timeout".to_owned())),
+        Some(Err(fault)) => Err((line(&tcp, Level::Error, fault.to_string()), "handshake failed".into())),
         Some(Ok(())) => {
             let refused =
                 conn.with_tls(|stream| refusal(stream.session(), name.as_deref(), verify)).flatten();
             if let Some((said, text)) = refused {
-                return failed(line(&tcp, Level::Error, said), text);
+                return Err((line(&tcp, Level::Error, said), text));
             }
             guard.is_over = true;
             let mut state = tcp.state();
             state.is_connecting = false;
             state.conn = Some(Arc::clone(&conn));
-            Answers::Push(Box::new(move |stack| push_session(&conn, stack)), None)
+            Ok(conn)
         }
     }
 }
@@ -156,18 +177,21 @@ fn refusal(session: &dyn Session, name: Option<&[u8]>, verify: Wish) -> Option<(
 
 /// See [`handshake`].
 pub(crate) fn push_session(conn: &Conn, stack: &mut Stack<'_>) {
-    let (info, kept) =
-        conn.with_tls(|stream| (stream.session().info(), stream.take_kept().pop())).unwrap_or_default();
+    let (info, session) = session_of(conn);
     stack.push(info.is_resumed);
     stack.push(&*described(&info));
-    match kept {
-        Some(kept) => stack.push(&kept.content[..]),
-        None => stack.push(()),
-    }
+    stack.push(session.as_deref());
+}
+
+/// Facts about the connection, and the session that the server has given since the last one was taken.
+pub(crate) fn session_of(conn: &Conn) -> (Info, Option<Vec<u8>>) {
+    let known = conn.with_tls(|stream| (stream.session().info(), stream.take_kept().pop()));
+    let (info, kept) = known.unwrap_or_default();
+    (info, kept.map(|kept| kept.content))
 }
 
 /// As nginx says it of a connection.
-fn described(info: &Info) -> String {
+pub(crate) fn described(info: &Info) -> String {
     let version = info.version.map_or("", |version| version.name());
     let suite = info.suite.unwrap_or_default();
     format!("SSL: {version}, cipher: \"{suite} {version}\"")

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::ptr;
 
-use super::{OK, ask, bytes, copy_error, exported, put, show_error};
+use super::asking::{OK, ask, bytes, copy_error, exported, put, show_error};
 
 /// A request, which is not looked at (rule 2 of `core.rs`).
 type Request = *const c_void;

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint};
 
-use super::{ERROR, OK, ask, bytes, copy, exported, put};
+use super::asking::{ERROR, OK, ask, bytes, copy, copy_error, exported, put, show};
 
 /// `ngx_str_t`.
 #[repr(C)]
@@ -324,5 +324,40 @@ exported! {
     fn ngx_http_lua_ffi_errlog_get_sys_filter_level(request: *const std::ffi::c_void) -> c_int {
         let _ = request;
         process(3.0)
+    }
+    /// Has lines of a level and of more severe ones kept: 0, or -1 with words.
+    fn ngx_http_lua_ffi_errlog_set_filter_level(
+        level: c_int,
+        error: *mut c_uchar,
+        error_len: *mut usize,
+    ) -> c_int {
+        ask(|core| core.kept_lines, &[], &[1.0, f64::from(level)], |code, reply| {
+            if code != OK {
+                copy_error(reply, error, error_len);
+            }
+            code
+        })
+    }
+
+    /// Takes the oldest line that is kept: how long it is, -4 where there is none, or -1 with words.
+    fn ngx_http_lua_ffi_errlog_get_msg(
+        text: *mut *const u8,
+        level: *mut c_int,
+        error: *mut c_uchar,
+        error_len: *mut usize,
+        time: *mut f64,
+    ) -> c_int {
+        ask(|core| core.kept_lines, &[], &[0.0], |code, reply| {
+            if code == ERROR {
+                copy_error(reply, error, error_len);
+            }
+            if code != OK {
+                return code;
+            }
+            show(reply, text, std::ptr::null_mut());
+            put(level, reply.places.first().copied().unwrap_or(0));
+            put(time, reply.number);
+            reply.text.len() as c_int
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr;
 
-use super::{ERROR, OK, ask, ask_of, bytes, copy, copy_error, exported, put};
+use super::asking::{ERROR, OK, ask, ask_of, bytes, copy, copy_error, exported, put};
 
 /// No match, and no such expression.
 const NO_MATCH: c_int = -1;
@@ -159,9 +159,9 @@ exported! {
     ) -> c_int {
         let Some(regex) = regex.cast::<Regex>().as_mut() else { return NO_MATCH };
         let numbers = [f64::from(flags), f64::from(from)];
-        let (code, captures) = (&*regex.code, regex.shown.captures);
+        let (code, captures): (&(dyn Any + Send), _) = (&*regex.code, regex.shown.captures);
         let room = regex.captures.len();
-        ask_of(Some(code), |core| core.regex_exec, &[bytes(subject, len)], &numbers, |found, reply| {
+        ask_of(&[code], |core| core.regex_exec, &[bytes(subject, len)], &numbers, |found, reply| {
             for (at, place) in reply.places.iter().take(room).enumerate() {
                 put(captures.add(at), *place);
             }

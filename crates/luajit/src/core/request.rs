@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 
-use super::{
+use super::asking::{
     AGAIN, ERROR, NO_REQUEST, OK, Pair, Str, ask, bytes, copy, copy_error, exported, put, show, show_error,
     texts,
 };

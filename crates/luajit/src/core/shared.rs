@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_long, c_uchar, c_void};
 
-use super::{ERROR, OK, ask, bytes, copy, exported, put, show_error};
+use super::asking::{ERROR, OK, ask, bytes, copy, exported, put, show_error};
 
 /// `LUA_TSTRING`.
 const STRING: i32 = 4;

@@ -4,7 +4,7 @@ use clearway_http::LastAttempt;
 use clearway_luajit::Reply;
 use clearway_luajit::core::CoreCall;
 
-use super::{OK, failed, with};
+use super::codes::{OK, failed, with};
 use crate::api::balancer::{REDUCED, add_tries, bind, choose_peer, keep_alive, limit_times, with_attempt};
 
 /// `NGX_PEER_NEXT` and `NGX_PEER_FAILED`

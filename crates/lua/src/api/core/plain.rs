@@ -1,6 +1,7 @@
 //! Functions that need no request: time, digests, encodings, the process.
 
 use clearway_base::date::{cookie_date, error_log_time, http_date, parse_http_date};
+use clearway_base::kept_lines;
 use clearway_base::log::Verbatim;
 use clearway_log::UtcOffset;
 use clearway_luajit::Reply;
@@ -10,7 +11,7 @@ use clearway_os::signal::{self, Signal};
 use md5::{Digest, Md5};
 use sha1::Sha1;
 
-use super::{DECLINED, ERROR, OK, with};
+use super::codes::{DECLINED, DONE, ERROR, OK, failed, with};
 use crate::api::encoding::{self, Base64, Escape};
 use crate::api::log::level_of;
 use crate::api::modules::{self, ProcessType};
@@ -160,5 +161,26 @@ pub(super) fn ndk_call(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let Some((_, change)) = ndk::CHANGES.get(call.number(0) as usize) else { return DECLINED };
     let Some(changed) = change(call.text(0)) else { return ERROR };
     reply.text.extend_from_slice(&changed);
+    OK
+}
+
+/// 0: the oldest line that is kept, with its level and its time in seconds; 1: (level) lines of it and more
+/// severe ones are kept.
+pub(super) fn kept_lines(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
+    if !kept_lines::is_kept() {
+        return failed(reply, modules::NOT_KEPT);
+    }
+    if call.number(0) != 0.0 {
+        let level = call.number(1);
+        return match level_of(level) {
+            Some(level) if kept_lines::set_least(level) => OK,
+            Some(_) => failed(reply, modules::NOT_KEPT),
+            None => failed(reply, &format!("bad log level: {level}")),
+        };
+    }
+    let Some(line) = kept_lines::take() else { return DONE };
+    reply.text.extend_from_slice(&line.text);
+    reply.places.push(i32::from(line.level as u8));
+    reply.number = line.unix_ms as f64 / 1000.0;
     OK
 }

@@ -5,7 +5,7 @@ use clearway_luajit::Reply;
 use clearway_luajit::core::CoreCall;
 use clearway_pcre::{Code, How, Jit, Matcher, Options};
 
-use super::{ERROR, OK, failed, with};
+use super::codes::{ERROR, OK, failed, with};
 use crate::api::regex::{Piece, compile_failed, template};
 use crate::vm::regexes::Regexes;
 

@@ -5,7 +5,9 @@ use clearway_http::{Origin, SharedHead};
 use clearway_luajit::Reply;
 use clearway_luajit::core::CoreCall;
 
-use super::{BAD_CONTEXT, DECLINED, DONE, ERROR, NO_REQUEST, OK, WRONG_PHASE, failed, put_piece, with};
+use super::codes::{
+    BAD_CONTEXT, DECLINED, DONE, ERROR, NO_REQUEST, OK, WRONG_PHASE, failed, put_piece, with,
+};
 use crate::api::args::{self, Complete};
 use crate::api::control::{EXITING, Leaving, leave};
 use crate::api::header::{ONCE, WITH_HEAD, append, assign, values_of, written_name};

@@ -7,7 +7,7 @@ use clearway_luajit::core::CoreCall;
 use clearway_os::clock::unix_ms;
 use clearway_zone::dict::{Dict, Got, Mode, Refusal, Room, Setting, Value};
 
-use super::{DECLINED, ERROR, OK, failed, with};
+use super::codes::{DECLINED, ERROR, OK, failed, with};
 use crate::api::shared::words;
 use crate::vm::state::Dictionary;
 

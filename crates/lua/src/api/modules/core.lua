@@ -338,11 +338,12 @@ end
 -- they call is there. The others' functions are ours.
 local VERIFIED = { [VERSION] = true }
 local TAKEN = {}
-for name in ("base base64 exit hash misc ndk param phase regex request response shdict time uri utils var "
-    .. "worker"):gmatch("%w+") do
+for name in ("base base64 exit hash misc ndk param phase regex request response shdict socket time uri utils "
+    .. "var worker"):gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
-for name in ("balancer base64 core process re req resp"):gmatch("%w+") do
+for name in ("balancer base64 core errlog ocsp pipe process proxyssl re req resp semaphore ssl "
+    .. "ssl.clienthello ssl.proxysslcert ssl.proxysslverify ssl.session"):gmatch("%S+") do
     TAKEN[name == "core" and "resty.core" or "ngx." .. name] = true
 end
 
