@@ -195,7 +195,7 @@ impl<'a, 'c> Finding<'a, 'c> {
             matches!(begun, Ok(Update::Busy(_)))
         };
         if !is_busy && cached.update.is_none() {
-            cached.update = Some(Updating { cache: Arc::clone(&cached.cache), digest: cached.digest });
+            cached.update = Some(Updating::begun(&cached.cache, cached.digest));
         }
         let status = match may_wait {
             true if is_busy => CacheStatus::Updating,
@@ -267,7 +267,7 @@ impl<'a, 'c> Finding<'a, 'c> {
             return Look::Again(cached);
         }
         if matches!(cached.cache.begin_update(cached.digest), Ok(Update::Begun)) {
-            cached.update = Some(Updating { cache: Arc::clone(&cached.cache), digest: cached.digest });
+            cached.update = Some(Updating::begun(&cached.cache, cached.digest));
         }
         Look::Settled(Lookup::Ask(cached))
     }

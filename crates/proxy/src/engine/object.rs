@@ -48,21 +48,29 @@ pub(super) struct Stale {
 
 /// An update that is under way; dropped, it has ended.
 pub(super) struct Updating {
-    pub(super) cache: Arc<Cache>,
-    pub(super) digest: Digest,
+    /// `None`: the publication of the object has ended it.
+    cache: Option<Arc<Cache>>,
+    digest: Digest,
 }
 
 impl Updating {
+    /// One that the cache was told of.
+    pub(super) fn begun(cache: &Arc<Cache>, digest: Digest) -> Self {
+        Self { cache: Some(Arc::clone(cache)), digest }
+    }
+
     /// The object was published, which has ended the update.
-    pub(super) fn end_published(self) {
-        let _this = std::mem::ManuallyDrop::new(self);
+    pub(super) fn end_published(mut self) {
+        self.cache = None;
     }
 }
 
 impl Drop for Updating {
     fn drop(&mut self) {
-        // Where others were always faster it ends with the next publication.
-        let _ = self.cache.end_update(self.digest);
+        if let Some(cache) = &self.cache {
+            // Where others were always faster it ends with the next publication.
+            let _ = cache.end_update(self.digest);
+        }
     }
 }
 
