@@ -258,6 +258,12 @@ impl Cache {
         self.note(disk, Change::Dropped(digest));
     }
 
+    /// There is a file that the index does not know, as it could not be removed: directories are read once
+    /// more, and each file found is kept or goes.
+    pub(crate) fn note_left_behind(&self) {
+        self.kept.wants_walk.store(true, Ordering::Relaxed);
+    }
+
     fn account(&self, blocks: i64) {
         let before = self.blocks().fetch_add(blocks.cast_unsigned(), Ordering::Relaxed);
         let now = before.cast_signed().wrapping_add(blocks);

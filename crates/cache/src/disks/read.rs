@@ -281,6 +281,7 @@ impl Cache {
         self.forget_file(digest, disk);
         match root.directory.remove_file(blocking, &name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.note_left_behind();
                 Err(DiskError::new("unlink()", self.path_of(disk, digest), error))
             }
             _ => Ok(()),

@@ -449,9 +449,11 @@ impl Drop for Filling {
             None | Some((_, Temp::Published)) => return,
             Some((_, temp)) => temp,
         };
+        let cache = Arc::clone(&self.cache);
         let remove = move |blocking: &Blocking, root: &Root| {
-            // The loader removes what is left.
-            let _ = temp.remove(blocking, root);
+            if temp.remove(blocking, root).is_err() {
+                cache.note_left_behind();
+            }
             Ok(())
         };
         self.disk.submit_anyway(self.via.as_ref(), remove, |_| ()).detach();
