@@ -93,6 +93,13 @@ impl<T: Clone> Fills<T> {
         fills.filter(|(of, _)| *of == digest).find_map(|(_, fill)| fill.follow())
     }
 
+    /// How many there are.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.buckets.iter().filter_map(|bucket| bucket.load().as_deref().map(Vec::len)).sum()
+    }
+
     /// A response to this was not kept, at this time, Unix seconds.
     pub fn note_unkept(&self, digest: Digest, now_s: u64) {
         let (slot, tag) = self.unkept_of(digest);

@@ -50,8 +50,6 @@ pub use handshake_code::{
 pub use http2::{HTTP2_LOCATION, HTTP2_MAIN, HTTP2_SERVER, Http2, Http2Location, Http2Main, Http2Server};
 pub use link::Link;
 pub use link::http1::Http1Link;
-#[cfg(feature = "testing")]
-pub use link::memory::{MemoryEnd, memory_pair};
 pub use link::parts::Parts;
 pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{

@@ -4,8 +4,6 @@
 
 pub(crate) mod departure;
 pub(crate) mod http1;
-#[cfg(feature = "testing")]
-pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod parts;
 pub(crate) mod send_queue;

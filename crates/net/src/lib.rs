@@ -9,6 +9,8 @@ pub mod accept;
 pub mod bind;
 pub mod connect;
 pub mod listen;
+#[cfg(feature = "testing")]
+pub mod memory;
 pub mod metrics;
 pub mod on_loop;
 mod peer;

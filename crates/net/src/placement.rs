@@ -123,7 +123,8 @@ impl AcceptPolicy {
     }
 
     /// Slots that are free, and how many there are.
-    pub(crate) fn room(&self) -> (u32, u32) {
+    #[must_use]
+    pub fn room(&self) -> (u32, u32) {
         let connections_max = self.connections_max.load(Ordering::Relaxed);
         (connections_max.saturating_sub(self.connections()), connections_max)
     }

@@ -55,6 +55,13 @@ pub use task::{Error, Task};
 pub struct Blocking(PhantomData<*const ()>);
 
 impl Blocking {
+    /// For a thread of a test that stands for one of a pool or a service.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub const fn by_hand() -> Self {
+        Self::on_this_thread()
+    }
+
     /// For the first frame of a pool or service thread only.
     pub(crate) const fn on_this_thread() -> Self {
         Self(PhantomData)

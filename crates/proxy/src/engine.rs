@@ -20,6 +20,8 @@ mod keep;
 mod lookup;
 mod memc;
 mod memcached;
+#[cfg(feature = "testing")]
+pub(crate) mod memory;
 mod mend;
 mod next;
 mod object;

@@ -15,5 +15,7 @@ mod settings;
 pub mod upstreams;
 mod variables;
 
+#[cfg(feature = "testing")]
+pub use engine::memory::start_in_memory;
 pub use engine::start;
 pub use health::begin as begin_checks;

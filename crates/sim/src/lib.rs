@@ -6,6 +6,9 @@ mod program;
 mod random;
 mod shrink;
 
-pub use program::{Action, Body, Disks, Kind, Method, Peer, Program, Protocol, Request, Step, pattern};
+pub use program::{
+    Action, Body, Disks, Kind, Method, Others, Peer, Program, Protocol, Request, Step, never_ends, pattern,
+    stops,
+};
 pub use random::Random;
 pub use shrink::shrink;

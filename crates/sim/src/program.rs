@@ -65,8 +65,10 @@ pub enum Step {
     Reset,
     /// No more than so many bytes are on their way to the client at once: the server writes in pieces.
     Narrow(usize),
-    /// How disks are from here on.
-    Disks(Disks),
+    /// How disks are from here on: both, or one of them.
+    Disks(Option<usize>, Disks),
+    /// How other servers are from here on.
+    Others(Others),
 }
 
 /// How the disks of a cache do what they are asked.
@@ -84,6 +86,23 @@ pub enum Disks {
     Fail,
     /// One call in so many fails, three or more.
     FailAtTimes(u64),
+}
+
+/// How other servers take connections, and read and write on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// At once, and all that there is room for.
+    Quick,
+    /// So many milliseconds after the call.
+    Late(u64),
+    /// Not at all.
+    Deaf,
+    /// They refuse them.
+    Refusing,
+    /// At once, but no more than so many bytes are on their way to them.
+    Narrow(usize),
+    /// At once, but they write no more than so many bytes at a time.
+    Dribbling(usize),
 }
 
 /// A request.
@@ -184,6 +203,37 @@ pub enum Peer {
     TooMuch,
     /// What it sends is no response.
     Garbage,
+    /// It announces its response, sends pieces of it so many milliseconds apart, and closes the connection
+    /// before the end.
+    DiesSlowly(u64),
+    /// The same with chunks, of which the last one never comes.
+    DiesBetweenChunks(u64),
+    /// It resets the connection so many milliseconds after the first half of its response.
+    Resets(u64),
+    /// Behind the first half of its response it sends a chunk whose size is none.
+    BadChunk,
+    /// It closes the connection in the midst of the head.
+    CutHead,
+    /// Its response is chunked, and has a length beside that.
+    TwoLengths,
+    /// So many milliseconds after its response it sends another one that nobody has asked for.
+    Unasked(u64),
+    /// Its response comes behind two of those that announce one.
+    Announced,
+    /// It answers before it has read the request's body.
+    Early,
+}
+
+/// Those whose responses never come to their end.
+#[must_use]
+pub fn never_ends(peer: Peer) -> bool {
+    matches!(peer, Peer::DiesWithin | Peer::DiesWithinChunk | Peer::DiesBetweenChunks(_) | Peer::BadChunk)
+}
+
+/// Those that stop in the midst of a response, of which the rest can be asked for.
+#[must_use]
+pub fn stops(peer: Peer) -> bool {
+    matches!(peer, Peer::DiesSlowly(_) | Peer::Resets(_))
 }
 
 impl Program {
@@ -216,7 +266,8 @@ fn step(random: &mut Random, (next_id, objects): (&mut u32, &[Kind]), longest_ms
     match random.below(100) {
         0..25 => Step::Ask(request(random, next_id, objects)),
         25..47 => Step::Send(bytes(random, 70_000)),
-        47..50 => Step::Disks(disks(random)),
+        47..49 => Step::Disks(random.pick(&[None, Some(0), Some(1)]), disks(random)),
+        49 => Step::Others(others(random)),
         50..72 => Step::Receive(bytes(random, 70_000)),
         72..75 => Step::Narrow(bytes(random, 70_000).max(1)),
         75..80 => Step::Open(u32::try_from(random.size(100_000)).expect("it fits").max(1)),
@@ -226,6 +277,18 @@ fn step(random: &mut Random, (next_id, objects): (&mut u32, &[Kind]), longest_ms
         97 => Step::Finish,
         98 => Step::Reset,
         _ => Step::Leave,
+    }
+}
+
+fn others(random: &mut Random) -> Others {
+    match random.below(8) {
+        0..2 => Others::Quick,
+        2 => Others::Late(random.pick(&[1, 300])),
+        3 => Others::Deaf,
+        4 => Others::Refusing,
+        5 => Others::Narrow(usize::try_from(random.size(70_000)).expect("it fits").max(1)),
+        // Not so few that a run has no time for all of them.
+        _ => Others::Dribbling(usize::try_from(random.between(100, 9000)).expect("it fits")),
     }
 }
 
@@ -281,17 +344,27 @@ fn sent_body(random: &mut Random) -> Body {
 }
 
 fn peer(random: &mut Random) -> Peer {
-    match random.below(20) {
-        0..6 => Peer::Exact,
-        6..10 => Peer::Chunked,
+    let pause_ms = random.pick(&[1, 30, 700]);
+    match random.below(30) {
+        0..7 => Peer::Exact,
+        7..10 => Peer::Chunked,
         10..12 => Peer::UntilClose,
-        12 | 13 => Peer::Slow(random.pick(&[1, 30, 700])),
-        14 => Peer::Silent,
-        15 => Peer::Dies,
-        16 => Peer::DiesWithin,
-        17 => Peer::DiesWithinChunk,
-        18 => Peer::TooMuch,
-        _ => Peer::Garbage,
+        12..15 => Peer::Slow(pause_ms),
+        15 => Peer::Silent,
+        16 => Peer::Dies,
+        17 => Peer::DiesWithin,
+        18 => Peer::DiesWithinChunk,
+        19 => Peer::TooMuch,
+        20 => Peer::Garbage,
+        21 => Peer::DiesSlowly(pause_ms),
+        22 => Peer::DiesBetweenChunks(pause_ms),
+        23 => Peer::Resets(pause_ms),
+        24 => Peer::BadChunk,
+        25 => Peer::CutHead,
+        26 => Peer::TwoLengths,
+        27 => Peer::Unasked(pause_ms),
+        28 => Peer::Announced,
+        _ => Peer::Early,
     }
 }
 
@@ -320,7 +393,8 @@ mod tests {
         assert!(steps.iter().any(|step| matches!(step, Step::Leave)));
         assert!(steps.iter().any(|step| matches!(step, Step::Cancel(_))));
         assert!(steps.iter().any(|step| matches!(step, Step::Reset)));
-        assert!(steps.iter().any(|step| matches!(step, Step::Disks(Disks::Full))));
+        assert!(steps.iter().any(|step| matches!(step, Step::Disks(Some(1), Disks::Full))));
+        assert!(steps.iter().any(|step| matches!(step, Step::Others(Others::Deaf))));
         assert!(
             requests.iter().any(|request| matches!(request.kind, Kind::Cached(_, 100_000.., Peer::Exact)))
         );

@@ -24,6 +24,12 @@ impl Alarm {
         Arc::clone(&self.bell)
     }
 
+    /// Whether it was rung since it was asked, or has slept, last.
+    #[cfg(feature = "testing")]
+    pub(crate) fn take_rung(&self) -> bool {
+        self.is_rung.swap(false, Ordering::SeqCst)
+    }
+
     /// Until it is rung, or was since the last sleep. **Blocks.**
     pub(crate) fn sleep(&self, blocking: &Blocking, limit: Duration) {
         self.bell.sleep(blocking, Some(limit), || self.is_rung.load(Ordering::SeqCst));

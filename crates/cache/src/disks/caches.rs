@@ -39,6 +39,14 @@ pub struct Caches {
     current: Arc<ArcSwap<Vec<Arc<Cache>>>>,
 }
 
+/// The state of such a manager.
+#[cfg(feature = "testing")]
+#[derive(Default)]
+pub struct ManagerByHand {
+    manager: manager::Manager,
+    due_ms: u64,
+}
+
 #[derive(Default)]
 struct Known {
     disks: Vec<Weak<Disk>>,
@@ -135,6 +143,26 @@ impl Caches {
             known.manager = Some(service?);
         }
         Ok(())
+    }
+
+    /// Those of the configuration in use.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn in_use(&self) -> Vec<Arc<Cache>> {
+        self.current.load().to_vec()
+    }
+
+    /// The work of the manager's thread, when the alarm has rung or it is time, on the calling thread, of
+    /// caches that were not launched; when to come back, monotonic ms.
+    #[cfg(feature = "testing")]
+    pub fn manage_by_hand(&self, manager: &mut ManagerByHand) -> u64 {
+        let now_ms = clearway_os::clock::monotonic_ms();
+        let ManagerByHand { manager, due_ms } = manager;
+        if self.alarm.take_rung() || now_ms >= *due_ms {
+            let blocking = clearway_offload::Blocking::by_hand();
+            *due_ms = manager.turn((&blocking, now_ms), self.role, &self.copies, &self.current);
+        }
+        *due_ms
     }
 
     /// The configuration that was loaded last is in use from here on.

@@ -61,12 +61,32 @@ pub(crate) fn run(
     (alarm, copies): (&Alarm, &Copies),
     current: &ArcSwap<Vec<Arc<Cache>>>,
 ) {
-    let mut works: Vec<Work> = Vec::new();
-    let mut copies_due_ms = 0;
+    let mut manager = Manager::default();
     while !stop.is_requested() {
-        let caches = current.load_full();
-        works.retain(|work| caches.iter().any(|cache| Arc::ptr_eq(&cache.kept, &work.kept)));
         let now_ms = clock::monotonic_ms();
+        let due_ms = manager.turn((blocking, now_ms), role, copies, current);
+        alarm.sleep(blocking, Duration::from_millis(due_ms.saturating_sub(now_ms)));
+    }
+}
+
+/// State between one turn and the next.
+#[derive(Default)]
+pub(crate) struct Manager {
+    works: Vec<Work>,
+    copies_due_ms: u64,
+}
+
+impl Manager {
+    /// Does what is due, and says when to come back unless the alarm rings, monotonic ms.
+    pub(crate) fn turn(
+        &mut self,
+        (blocking, now_ms): (&Blocking, u64),
+        role: Role,
+        copies: &Copies,
+        current: &ArcSwap<Vec<Arc<Cache>>>,
+    ) -> u64 {
+        let (works, caches) = (&mut self.works, current.load_full());
+        works.retain(|work| caches.iter().any(|cache| Arc::ptr_eq(&cache.kept, &work.kept)));
         // What others ask for rings no bell here.
         let mut due_ms = now_ms + if role == Role::Manages { PASS_MIN_MS } else { PASS_MAX_MS };
         for cache in caches.iter() {
@@ -77,12 +97,11 @@ pub(crate) fn run(
             });
             due_ms = due_ms.min(works[at].step(cache, now_ms));
         }
-        drop(caches);
-        if now_ms >= copies_due_ms {
+        if now_ms >= self.copies_due_ms {
             copies.let_go_removed(blocking);
-            copies_due_ms = now_ms + LOOK_MS;
+            self.copies_due_ms = now_ms + LOOK_MS;
         }
-        alarm.sleep(blocking, Duration::from_millis(due_ms.saturating_sub(now_ms)));
+        due_ms
     }
 }
 

@@ -30,6 +30,8 @@ mod write;
 
 pub use cache::{Cache, Whereabouts};
 pub use caches::Caches;
+#[cfg(feature = "testing")]
+pub use caches::ManagerByHand;
 pub use conf::{CacheConf, DiskConf, Pace, TempPlace};
 pub use disk::DiskError;
 pub use growing::Growing;

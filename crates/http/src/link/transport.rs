@@ -24,7 +24,7 @@ pub enum Transport {
     },
     /// No socket at all.
     #[cfg(feature = "testing")]
-    Memory(super::memory::MemoryEnd),
+    Memory(clearway_net::memory::MemoryEnd),
 }
 
 impl Drop for Transport {

@@ -16,6 +16,8 @@ use clearway_upstream::{Ejection, Fault, Identity, Lease, Moment, Pool, Repeat};
 
 use crate::attempts::{Attempt, Attempts, Connection, PeerName};
 use crate::engine::by_code::Timeout;
+#[cfg(feature = "testing")]
+use crate::engine::memory::call;
 use crate::engine::mend::may_be_asked;
 use crate::engine::protocol::Protocol;
 use crate::engine::send::Sending;
@@ -210,9 +212,45 @@ impl<'c, P: Protocol> Session<'c, P> {
         debug_assert_eq!(self.sending.sent_bytes, 0, "nothing of this attempt is sent");
         let options = self.options();
         let log = RequestLog(exchange.request);
-        self.stage = Stage::Connecting(connector.connect(self.home, remote, &options, &log));
+        self.stage = self
+            .call_in_memory(*connector)
+            .unwrap_or_else(|| Stage::Connecting(connector.connect(self.home, remote, &options, &log)));
         let until_ms = self.home.now_ms() + self.timeout_ms(Timeout::Connect);
         self.clocks.send_until_ms = Some(until_ms);
+        Flow::On
+    }
+
+    #[cfg(feature = "testing")]
+    fn call_in_memory(&self, connector: Connector) -> Option<Stage> {
+        call(connector, self.home).map(Stage::Calling)
+    }
+
+    #[cfg(not(feature = "testing"))]
+    #[expect(clippy::unused_self, reason = "as the other one")]
+    fn call_in_memory(&self, _: Connector) -> Option<Stage> {
+        None
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn poll_calling(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
+        let Stage::Calling(called) = &mut self.stage else { return Flow::On };
+        let Some((end, _)) = &called.end else {
+            let fault = ConnectFault::Connections { limit: called.limit };
+            return self.refuse(exchange, &fault);
+        };
+        match end.poll_connected(cx) {
+            Poll::Pending => return Flow::Wait,
+            Poll::Ready(Err(error)) => return self.refuse(exchange, &ConnectFault::Failed(error)),
+            Poll::Ready(Ok(())) => {}
+        }
+        let peer = self.lease.as_ref().map(|lease| lease.peer().clone());
+        let (Some((end, slot)), Some(peer)) = (called.end.take(), peer) else {
+            return Flow::End(Step::Respond(Answer::Status(500)));
+        };
+        let identity = Identity { remote: &peer.config().remote, local: self.local, scope: self.scope };
+        let made = clearway_upstream::Connection::in_memory(end, slot, identity, self.home.now_ms());
+        self.outbound = Some(made);
+        self.note_connected(exchange);
         Flow::On
     }
 

@@ -82,6 +82,9 @@ pub(super) enum Stage {
     /// It waits until one can be used.
     Queued(Queued),
     Connecting(Connecting),
+    /// The same with a server in memory.
+    #[cfg(feature = "testing")]
+    Calling(crate::engine::memory::Called),
     /// TLS is agreed on.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
     Handshaking,
@@ -215,6 +218,8 @@ impl<'c, P: Protocol> Session<'c, P> {
                 Stage::Chosen => self.ask_chosen(exchange),
                 Stage::Queued(_) => self.poll_queued(exchange, cx),
                 Stage::Connecting(_) => self.poll_connecting(exchange, cx),
+                #[cfg(feature = "testing")]
+                Stage::Calling(_) => self.poll_calling(exchange, cx),
                 Stage::Handshaking => self.poll_handshaking(exchange, cx),
                 Stage::Consulting(_) => self.poll_consulting(exchange, cx),
                 Stage::Asking => self.poll_asking(exchange, cx),

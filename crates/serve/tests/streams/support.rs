@@ -10,10 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use clearway_h2::hpack::{Decoder, Field};
-use clearway_http::{
-    Client, Listener, MemoryEnd, Stream, StreamHead, StreamOutput, Transport, WindowExceeded, memory_pair,
-};
+use clearway_http::{Client, Listener, Stream, StreamHead, StreamOutput, Transport, WindowExceeded};
 use clearway_net::PeerAddr;
+use clearway_net::memory::{MemoryEnd, memory_pair};
 use clearway_runtime::{LoopRef, Tag};
 use clearway_serve::serve_stream;
 use clearway_testkit::client::PATIENCE;

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use clearway_http::MemoryEnd;
+use clearway_net::memory::MemoryEnd;
 use clearway_sim::{Protocol, Request};
 
 use crate::expected::Received;
@@ -288,6 +288,13 @@ impl Client {
         }
         for &(begin, _, id) in &self.asked {
             let lines = written.lines.get(&id).map_or(0, Vec::len);
+            let has_begun = match &self.speaks {
+                Speaks::Http1(http1) => http1.under_way().is_some_and(|(begun, _)| begun == id),
+                Speaks::Http2(http2) => http2.has_begun(id),
+            };
+            if has_begun && lines == 0 {
+                return Err(format!("no line about request {id}, whose response has begun"));
+            }
             if lines > 1 || lines == 1 && self.sent <= begin {
                 return Err(format!("{lines} lines about request {id}, {} bytes sent", self.sent));
             }

@@ -1,9 +1,9 @@
 //! What may be answered to a request.
 
-use clearway_sim::{Kind, Method, Peer, Request, pattern};
+use clearway_sim::{Body, Kind, Method, Peer, Request, never_ends, pattern, stops};
 
-use crate::disks;
-use crate::site::{FIXED, part};
+use crate::disks::{self, Faults};
+use crate::site::{FIXED, part, written};
 
 /// The path of a request, which says what answers it.
 pub(crate) fn path(request: &Request) -> String {
@@ -19,7 +19,10 @@ pub(crate) fn path(request: &Request) -> String {
         Kind::Missing => format!("/missing/{id}"),
         Kind::Passed(length, peer) => {
             let (number, pause_ms) = numbers_of(peer);
-            format!("/passed/{id}/{length}/{number}/{pause_ms}")
+            // Of each body that is announced one in two goes on as it comes.
+            let streams = matches!(request.body, Body::Known(_)) && id.is_multiple_of(2);
+            let name = if streams { "streamed" } else { "passed" };
+            format!("/{name}/{id}/{length}/{number}/{pause_ms}")
         }
         Kind::Cached(object, length, peer) => {
             let (number, pause_ms) = numbers_of(peer);
@@ -40,22 +43,71 @@ fn numbers_of(peer: Peer) -> (u64, u64) {
         Peer::DiesWithinChunk => (7, 0),
         Peer::TooMuch => (8, 0),
         Peer::Garbage => (9, 0),
+        Peer::DiesSlowly(pause_ms) => (10, pause_ms),
+        Peer::DiesBetweenChunks(pause_ms) => (11, pause_ms),
+        Peer::Resets(after_ms) => (12, after_ms),
+        Peer::BadChunk => (13, 0),
+        Peer::CutHead => (14, 0),
+        Peer::TwoLengths => (15, 0),
+        Peer::Unasked(after_ms) => (16, after_ms),
+        Peer::Announced => (17, 0),
+        Peer::Early => (18, 0),
     }
 }
 
 /// How another server behaves, as a path says it.
-pub(crate) fn peer(number: u64, pause_ms: u64) -> Peer {
+pub(crate) fn peer(number: u64, ms: u64) -> Peer {
     match number {
         0 => Peer::Exact,
         1 => Peer::Chunked,
         2 => Peer::UntilClose,
-        3 => Peer::Slow(pause_ms),
+        3 => Peer::Slow(ms),
         4 => Peer::Silent,
         5 => Peer::Dies,
         6 => Peer::DiesWithin,
         7 => Peer::DiesWithinChunk,
         8 => Peer::TooMuch,
-        _ => Peer::Garbage,
+        9 => Peer::Garbage,
+        10 => Peer::DiesSlowly(ms),
+        11 => Peer::DiesBetweenChunks(ms),
+        12 => Peer::Resets(ms),
+        13 => Peer::BadChunk,
+        14 => Peer::CutHead,
+        15 => Peer::TwoLengths,
+        16 => Peer::Unasked(ms),
+        17 => Peer::Announced,
+        _ => Peer::Early,
+    }
+}
+
+/// A request that is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: Request,
+    /// Calls on disks that had failed by then.
+    faults: Faults,
+}
+
+impl Asked {
+    pub(crate) fn now(request: &Request) -> Self {
+        Self { request: request.clone(), faults: disks::faults_before() }
+    }
+
+    /// Whether its response may end before it is complete, whatever the time: the other server does not send
+    /// all of it; or calls failed, since it was asked, on the disk that its object lies on, unless the server
+    /// has the rest still.
+    pub(crate) fn may_break(&self) -> bool {
+        let Some(peer) = peer_of(&self.request) else { return false };
+        never_ends(peer)
+            || stops(peer)
+            || self.cache_key().is_some_and(|key| disks::have_failed(&key, self.faults))
+    }
+
+    /// The key of its object in the cache.
+    fn cache_key(&self) -> Option<String> {
+        let Kind::Cached(object, length, peer) = self.request.kind else { return None };
+        let (number, pause_ms) = numbers_of(peer);
+        Some(format!("{object}/{length}/{number}/{pause_ms}"))
     }
 }
 
@@ -97,34 +149,29 @@ impl Received {
         if self.path.as_deref() != Some(&expected) {
             return Err(format!("an answer to {:?} where one to {expected} was due", self.path));
         }
-        if !statuses(request).contains(&self.status) {
+        if !is_due(self.status, request) {
             return Err(format!("status {} for {request:?}", self.status));
         }
         Ok(())
     }
 
-    /// Compares a response that is complete.
+    /// Compares a response that is complete: the other server has sent all of it at least once.
     pub(crate) fn check_whole(&self, request: &Request) -> Result<(), String> {
         if self.status != 200 || request.method == Method::Head {
             return Ok(());
         }
         let length = length(request);
-        if self.body.len() as u64 == length && !never_whole(request) {
+        let is_sent = match peer_of(request) {
+            None => true,
+            Some(peer) if stops(peer) && length == 0 => true,
+            Some(_) => written().sent_whole.contains(&source_of(request)),
+        };
+        if self.body.len() as u64 == length && is_sent {
             return Ok(());
         }
-        Err(format!("{} bytes are said to be all of {length} for {request:?}", self.body.len()))
+        let came = self.body.len();
+        Err(format!("{came} bytes are said to be all of {length}, sent in full: {is_sent}, for {request:?}"))
     }
-}
-
-/// Whether a response cannot be complete.
-fn never_whole(request: &Request) -> bool {
-    matches!(peer_of(request), Some(Peer::DiesWithin | Peer::DiesWithinChunk))
-}
-
-/// Whether a response may end before it is complete, whatever the time. Where a disk fails, so do responses
-/// that are read from it while they are stored, unless the server has the rest still.
-pub(crate) fn may_break(request: &Request) -> bool {
-    never_whole(request) || matches!(request.kind, Kind::Cached(..)) && disks::have_failed()
 }
 
 /// The other server that a request may come to.
@@ -135,13 +182,23 @@ fn peer_of(request: &Request) -> Option<Peer> {
     }
 }
 
-fn statuses(request: &Request) -> &'static [u16] {
-    match (request.kind, peer_of(request)) {
-        (Kind::Missing, _) => &[404],
-        (_, Some(Peer::Silent)) => &[504],
-        (_, Some(Peer::Dies | Peer::Garbage)) => &[502, 504],
-        (_, Some(_)) => &[200, 504],
-        _ => &[200],
+/// The number that the other server knows its response by.
+fn source_of(request: &Request) -> u32 {
+    if let Kind::Cached(object, ..) = request.kind { object } else { request.id }
+}
+
+/// Whether such a response may come.
+fn is_due(status: u16, request: &Request) -> bool {
+    let Some(peer) = peer_of(request) else {
+        return status == if request.kind == Kind::Missing { 404 } else { 200 };
+    };
+    let is_headless = matches!(peer, Peer::Dies | Peer::Garbage | Peer::CutHead | Peer::TwoLengths);
+    match status {
+        200 => !is_headless && peer != Peer::Silent,
+        502 => is_headless || matches!(peer, Peer::Resets(_)) || written().has_refused,
+        // All may take too long, until they are asked again.
+        504 => true,
+        _ => false,
     }
 }
 

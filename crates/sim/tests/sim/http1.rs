@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use clearway_sim::{Body, Method, Request};
 
-use crate::expected::{Received, may_break, path, sent};
+use crate::expected::{Asked, Received, path, sent};
 
 /// A head at most, bytes.
 const HEAD_MAX: usize = 4096;
@@ -31,7 +31,7 @@ enum Chunk {
 pub(crate) struct Http1 {
     input: Vec<u8>,
     /// Asked and not answered, in their order.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<Asked>,
     /// The response that has begun.
     current: Option<(Received, Framing)>,
     /// The server has said that nothing follows.
@@ -43,7 +43,7 @@ pub(crate) struct Http1 {
 impl Http1 {
     /// The bytes of a request.
     pub(crate) fn ask(&mut self, request: &Request) -> Vec<u8> {
-        self.waiting.push_back(request.clone());
+        self.waiting.push_back(Asked::now(request));
         let method = match request.method {
             Method::Get => "GET",
             Method::Head => "HEAD",
@@ -77,7 +77,7 @@ impl Http1 {
     /// How much of which body has come that is not complete.
     pub(crate) fn under_way(&self) -> Option<(u32, u64)> {
         let (received, _) = self.current.as_ref()?;
-        Some((self.waiting.front()?.id, received.body.len() as u64))
+        Some((self.waiting.front()?.request.id, received.body.len() as u64))
     }
 
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -98,7 +98,7 @@ impl Http1 {
         if self.is_closing {
             return Err("something follows a response that closes the connection".to_owned());
         }
-        let Some(request) = self.waiting.front() else {
+        let Some(Asked { request, .. }) = self.waiting.front() else {
             return Err("an answer that nobody asked for".to_owned());
         };
         let Some(end) = self.input.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -124,16 +124,16 @@ impl Http1 {
     }
 
     fn end_response(&mut self) -> Result<(), String> {
-        let (Some((received, _)), Some(request)) = (self.current.take(), self.waiting.pop_front()) else {
+        let (Some((received, _)), Some(asked)) = (self.current.take(), self.waiting.pop_front()) else {
             return Ok(());
         };
-        received.check_whole(&request)?;
-        self.answered.push((request, received));
+        received.check_whole(&asked.request)?;
+        self.answered.push((asked.request, received));
         Ok(())
     }
 
     fn take_body(&mut self) -> Result<bool, String> {
-        let (Some((received, framing)), Some(request)) = (&mut self.current, self.waiting.front()) else {
+        let (Some((received, framing)), Some(asked)) = (&mut self.current, self.waiting.front()) else {
             return Ok(false);
         };
         let mut take = |input: &mut Vec<u8>, most: u64| {
@@ -166,7 +166,7 @@ impl Http1 {
                 }
             }
         }
-        received.check_body(request)?;
+        received.check_body(&asked.request)?;
         if is_over {
             self.end_response()?;
         }
@@ -178,7 +178,7 @@ impl Http1 {
     pub(crate) fn end(&mut self, is_excused: bool) -> Result<(), String> {
         if let Some((_, Framing::UntilClose)) = self.current
             && !is_excused
-            && self.waiting.front().is_some_and(|request| !may_break(request))
+            && self.waiting.front().is_some_and(|asked| !asked.may_break())
         {
             self.end_response()?;
         }
@@ -186,8 +186,8 @@ impl Http1 {
             return Ok(());
         }
         match self.waiting.front() {
-            Some(request) if self.current.is_some() && may_break(request) => Ok(()),
-            Some(request) => Err(format!(
+            Some(asked) if self.current.is_some() && asked.may_break() => Ok(()),
+            Some(Asked { request, .. }) => Err(format!(
                 "the connection ended without reason, {} before the end of an answer to {request:?}",
                 if self.current.is_some() { "shortly" } else { "long" }
             )),
@@ -198,7 +198,9 @@ impl Http1 {
     /// What is not answered though all was sent and there was time.
     pub(crate) fn check_answered(&self) -> Result<(), String> {
         match self.waiting.front() {
-            Some(request) if !self.is_closing => Err(format!("no answer to {request:?}, {:?}", self.current)),
+            Some(Asked { request, .. }) if !self.is_closing => {
+                Err(format!("no answer to {request:?}, {:?}", self.current))
+            }
             _ => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use clearway_h2::frame::{Rest, flag, kind};
 use clearway_sim::{Body, Method, Request};
 use clearway_testkit::http2::{Ended, Frames, Settings};
 
-use crate::expected::{Received, may_break, path, sent};
+use crate::expected::{Asked, Received, path, sent};
 
 /// What both windows are at first, bytes (RFC 9113 §6.9.2).
 const FIRST_WINDOW: u64 = 65_535;
@@ -17,8 +17,8 @@ const NO_ERROR: u32 = 0;
 
 /// One request.
 #[derive(Debug)]
-struct Asked {
-    request: Request,
+struct AskedStream {
+    of: Asked,
     /// When it was asked.
     at_ms: u64,
     /// Of its body.
@@ -43,7 +43,7 @@ enum AskedState {
 #[derive(Debug)]
 pub(crate) struct Http2 {
     frames: Frames,
-    streams: BTreeMap<u32, Asked>,
+    streams: BTreeMap<u32, AskedStream>,
     next_stream: u32,
     /// The window of the connection: all that was allowed.
     window: u64,
@@ -87,8 +87,8 @@ impl Http2 {
         };
         let rest = if request.body.length() == 0 { Rest::Ended } else { Rest::Open };
         let bytes = Frames::request(stream, method, &path(request), &fields, rest);
-        let asked = Asked {
-            request: request.clone(),
+        let asked = AskedStream {
+            of: Asked::now(request),
             at_ms: now_ms,
             unsent: sent(request),
             may_send: self.server_window,
@@ -135,7 +135,7 @@ impl Http2 {
 
     /// Whether something goes on.
     pub(crate) fn goes_on(&self) -> bool {
-        self.streams.values().any(Asked::goes_on)
+        self.streams.values().any(AskedStream::goes_on)
     }
 
     /// Whether something that goes on has little room left.
@@ -158,7 +158,7 @@ impl Http2 {
     pub(crate) fn under_way(&self) -> Vec<(u32, u64)> {
         let going =
             self.streams.values().filter(|asked| asked.state == AskedState::Head && !asked.is_cancelled);
-        going.map(|asked| (asked.request.id, asked.received.body.len() as u64)).collect()
+        going.map(|asked| (asked.of.request.id, asked.received.body.len() as u64)).collect()
     }
 
     /// What is to be said to what has come.
@@ -218,20 +218,27 @@ impl Http2 {
                 None => {}
                 Some(Ended::Complete) => {
                     asked.state = AskedState::Over;
-                    asked.received.check_whole(&asked.request)?;
-                    self.answered.push((asked.request.clone(), std::mem::take(&mut asked.received)));
+                    asked.received.check_whole(&asked.of.request)?;
+                    self.answered.push((asked.of.request.clone(), std::mem::take(&mut asked.received)));
                     asked.received.body.clone_from(&answer.body);
                 }
                 Some(Ended::Reset(code)) => {
                     asked.state = AskedState::Over;
-                    let is_excused = asked.is_cancelled || may_break(&asked.request) || excuse(asked.at_ms);
+                    let is_excused = asked.is_cancelled || asked.of.may_break() || excuse(asked.at_ms);
                     if !is_excused {
-                        return Err(format!("stream {stream} was reset with {code}: {:?}", asked.request));
+                        return Err(format!("stream {stream} was reset with {code}: {:?}", asked.of.request));
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the head of a response has come, whatever became of the rest.
+    pub(crate) fn has_begun(&self, id: u32) -> bool {
+        let mut asked = self.streams.iter().filter(|(_, asked)| asked.of.request.id == id);
+        asked
+            .any(|(stream, _)| self.frames.answers.get(stream).is_some_and(|answer| !answer.heads.is_empty()))
     }
 
     /// Nothing more comes.
@@ -254,13 +261,13 @@ impl Http2 {
         match left {
             None => Ok(()),
             Some((stream, asked)) => {
-                Err(format!("no end of stream {stream}: {:?}, {:?}", asked.request, asked.state))
+                Err(format!("no end of stream {stream}: {:?}, {:?}", asked.of.request, asked.state))
             }
         }
     }
 }
 
-impl Asked {
+impl AskedStream {
     fn goes_on(&self) -> bool {
         self.state != AskedState::Over && !self.is_cancelled
     }
@@ -275,7 +282,7 @@ impl Asked {
             self.received.status = answer.status().parse().map_err(|_| format!("the head {head:?}"))?;
             self.received.path = value("x-path: ");
             self.received.content_length = value("content-length: ").and_then(|length| length.parse().ok());
-            self.received.check_head(&self.request)?;
+            self.received.check_head(&self.of.request)?;
         }
         if answer.heads.len() > 1 || self.state == AskedState::Waiting && !answer.body.is_empty() {
             return Err(format!("heads {:?}, {} bytes", answer.heads, answer.body.len()));
@@ -289,6 +296,6 @@ impl Asked {
                 self.window
             ));
         }
-        self.received.check_body(&self.request)
+        self.received.check_body(&self.of.request)
     }
 }

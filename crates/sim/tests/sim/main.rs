@@ -15,6 +15,7 @@ mod disks;
 mod expected;
 mod http1;
 mod http2;
+mod memory;
 mod other;
 mod site;
 mod world;
@@ -30,6 +31,9 @@ use world::World;
 
 /// Of a run of the tests.
 const SEEDS: u64 = 200;
+
+/// Of so many programs one is looked at for memory that it leaves.
+const WEIGHED: u64 = 4;
 
 /// Worlds, which share the clock of the process: one at a time.
 struct Worlds {
@@ -55,7 +59,7 @@ impl Worlds {
 
     /// A panic is a failure as well. Behind one the world is another.
     fn run(&mut self, program: &Program) -> Result<String, String> {
-        let ran = catch_unwind(AssertUnwindSafe(|| self.world.run(program)));
+        let ran = catch_unwind(AssertUnwindSafe(|| self.run_and_weigh(program)));
         let outcome = ran.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             Err(text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned())
@@ -65,6 +69,20 @@ impl Worlds {
             self.world = World::new(self.directory.clone(), self.policies);
         }
         outcome
+    }
+
+    /// Runs a program, and one in so many a second time, which must leave no more in memory than the first.
+    fn run_and_weigh(&mut self, program: &Program) -> Result<String, String> {
+        let trace = self.world.run(program)?;
+        if !program.seed.is_multiple_of(WEIGHED) {
+            return Ok(trace);
+        }
+        let before = memory::live_bytes();
+        self.world.run(program).map_err(|why| format!("the second time: {why}"))?;
+        match memory::live_bytes() - before {
+            ..=0 => Ok(trace),
+            left => Err(format!("{left} bytes are not freed")),
+        }
     }
 
     /// Fails with the smallest program that does.

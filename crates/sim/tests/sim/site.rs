@@ -1,7 +1,7 @@
 //! The site that is asked: a configuration for a listener without a socket, a module that answers with what a
 //! path says, and what is written down of each request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,14 +13,17 @@ use clearway_http::{
     Own, POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store, context, settings,
 };
 use clearway_log::{Progress, UtcOffset};
+use clearway_metrics::{Put, Value};
+use clearway_modules::access_control::limit_conn::LIMIT_CONN;
 use clearway_modules::filters::addition::ADDITION;
 use clearway_modules::filters::headers::HEADERS;
 use clearway_modules::http2::HTTP2;
 use clearway_modules::rewrite::REWRITE;
 use clearway_proxy::directives::proxy::PROXY_MODULE;
 use clearway_proxy::upstreams::{Lasting, UPSTREAM, balancers, keepalive, resolver};
-use clearway_runtime::Identities;
+use clearway_runtime::{Identities, LoopRef};
 use clearway_sim::pattern;
+use clearway_zone::Zones;
 
 use crate::disks::{self, Disks};
 
@@ -33,12 +36,23 @@ pub(crate) const READ_TIMEOUT_MS: u64 = 3_000;
 /// What `location /fixed/` says.
 pub(crate) const FIXED: &str = "the same for all";
 
-/// The configuration. The socket of the other server is in a directory of the run's own.
-fn http(other: &Path, disks: &Disks) -> String {
+/// The size of the cache at most, bytes, and for how long an object is kept that nobody asks for, seconds.
+const CACHE_BYTES: u64 = 400 << 10;
+pub(crate) const INACTIVE_S: u64 = 30;
+
+/// More requests than there are at once.
+const PLACES: u64 = 1000;
+
+/// The configuration. Disks are directories of the run's own; the other server is in memory, whatever its
+/// address.
+fn http(disks: &Disks) -> String {
     let [one, two] = &disks.directories[..] else { panic!("two") };
     format!(
         "
-        proxy_cache_path {} levels=1:2 keys_zone=objects:64k use_temp_path=off disk={};
+        proxy_cache_path {} levels=1:2 keys_zone=objects:64k use_temp_path=off disk={}
+            inactive={INACTIVE_S}s max_size={CACHE_BYTES};
+        limit_conn_zone all zone=places:64k;
+        limit_conn places {PLACES};
         client_header_timeout {SHORTEST_TIMEOUT_MS}ms;
         client_body_timeout {SHORTEST_TIMEOUT_MS}ms;
         send_timeout {SHORTEST_TIMEOUT_MS}ms;
@@ -47,7 +61,7 @@ fn http(other: &Path, disks: &Disks) -> String {
         client_body_buffer_size 256k;
         client_header_buffer_size 256;
         http2 on;
-        upstream other {{ server unix:{}; keepalive 3; }}
+        upstream other {{ server 127.0.0.1:1 max_conns=4; queue 1000 timeout=600s; keepalive 3; }}
         server {{
             listen 127.0.0.1:8000;
             default_type text/html;
@@ -67,6 +81,7 @@ fn http(other: &Path, disks: &Disks) -> String {
             proxy_max_temp_file_size 0;
             proxy_next_upstream off;
             location /passed/ {{ proxy_pass http://other; }}
+            location /streamed/ {{ proxy_pass http://other; proxy_request_buffering off; }}
             location ~ ^/cached/[0-9]+/(.+)$ {{
                 proxy_pass http://other/object/$1;
                 proxy_cache objects;
@@ -80,7 +95,6 @@ fn http(other: &Path, disks: &Disks) -> String {
         }}",
         one.display(),
         two.display(),
-        other.display()
     )
 }
 
@@ -217,10 +231,20 @@ pub(crate) struct Written {
     pub(crate) made: BTreeMap<u32, u64>,
     /// Lines of the error log that no peer is to cause.
     pub(crate) alerts: Vec<String>,
+    /// Responses and objects of which the other server has sent all.
+    pub(crate) sent_whole: BTreeSet<u32>,
+    /// It has refused a connection.
+    pub(crate) has_refused: bool,
 }
 
-static WRITTEN: Mutex<Written> =
-    Mutex::new(Written { lines: BTreeMap::new(), others: 0, made: BTreeMap::new(), alerts: Vec::new() });
+static WRITTEN: Mutex<Written> = Mutex::new(Written {
+    lines: BTreeMap::new(),
+    others: 0,
+    made: BTreeMap::new(),
+    alerts: Vec::new(),
+    sent_whole: BTreeSet::new(),
+    has_refused: false,
+});
 
 /// What was written down since it was taken last.
 pub(crate) fn written() -> MutexGuard<'static, Written> {
@@ -266,7 +290,7 @@ pub(crate) fn alerts() -> Arc<dyn Sink> {
     Arc::new(Alerts)
 }
 
-static MODULES: [&Module; 11] = [
+static MODULES: [&Module; 12] = [
     &HTTP2,
     &resolver::RESOLVER,
     &UPSTREAM,
@@ -274,21 +298,59 @@ static MODULES: [&Module; 11] = [
     &keepalive::KEEPALIVE,
     &REWRITE,
     &HEADERS,
+    &LIMIT_CONN,
     &ADDITION,
     &POSTPONE,
     &PROXY_MODULE,
     &ANSWER,
 ];
 
-/// A listener with a configuration of its own, so that nothing is known from runs before.
-pub(crate) fn listener(other: &Path, disks: &Disks, identities: &Arc<Identities>) -> Arc<Listener> {
-    let snapshot = Arc::new(load(&http(other, disks), disks));
-    disks.zones.open().unwrap_or_else(|why| panic!("{}", String::from_utf8_lossy(&why)));
-    let parts = GenerationParts { number: 1, snapshot, identities: Arc::clone(identities) };
-    Arc::new(Listener::new(Generation::new(parts, drop), 0))
+/// The server of one run.
+pub(crate) struct Site {
+    pub(crate) listener: Arc<Listener>,
+    lasting: Arc<Lasting>,
+    zones: Arc<Zones>,
 }
 
-fn load(http: &str, disks: &Disks) -> Snapshot {
+impl Site {
+    /// One with a configuration of its own, so that nothing is known from runs before.
+    pub(crate) fn new(disks: &Disks, identities: &Arc<Identities>, home: LoopRef) -> Self {
+        let lasting = Lasting::new(1);
+        let snapshot = Arc::new(load(&http(disks), disks, &lasting));
+        disks.zones.open().unwrap_or_else(|why| panic!("{}", String::from_utf8_lossy(&why)));
+        disks.caches.begin();
+        lasting.begin(&snapshot, home);
+        let parts = GenerationParts { number: 1, snapshot, identities: Arc::clone(identities) };
+        let listener = Arc::new(Listener::new(Generation::new(parts, drop), 0));
+        Self { listener, lasting, zones: Arc::clone(&disks.zones) }
+    }
+
+    /// When no request is left none has a server, waits for one, or is counted by a limit.
+    pub(crate) fn check_idle(&self) -> Result<(), String> {
+        let sum = |show: &dyn Fn(&mut Put<'_>)| {
+            let mut sum = 0;
+            show(&mut |_, value| {
+                if let Value::Number(number) = value {
+                    sum += number;
+                }
+            });
+            sum
+        };
+        let active = sum(&|put| self.lasting.put_active(put));
+        let queued = sum(&|put| self.lasting.put_queued(put));
+        if active + queued > 0 {
+            return Err(format!("{active} attempts and {queued} waiters are left of an upstream"));
+        }
+        let places = self.zones.declare(b"places", 64 << 10, "limit_conn");
+        let places = places.map_err(|_| "the zone of places is another")?;
+        match places.count(b"all", 1) {
+            Ok(_) => Ok(()),
+            Err(why) => Err(format!("a place of limit_conn is not given back: {why:?}")),
+        }
+    }
+}
+
+fn load(http: &str, disks: &Disks, lasting: &Arc<Lasting>) -> Snapshot {
     let path = Path::new("nginx.conf");
     let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
     let block = Loader::new(&source, path).file(path);
@@ -301,7 +363,7 @@ fn load(http: &str, disks: &Disks) -> Snapshot {
         open_error_log: Box::new(|_| Ok(alerts())),
         default_port: 8000,
         services: Services::default()
-            .with(Lasting::new(1))
+            .with(Arc::clone(lasting))
             .with(Arc::clone(&disks.zones))
             .with(Arc::clone(&disks.caches)),
     };

@@ -4,19 +4,20 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clearway_http::{Transport, memory_pair};
+use clearway_http::Transport;
 use clearway_net::PeerAddr;
 use clearway_net::accept::{AcceptPolicy, MultiAccept};
 use clearway_net::connect::Connector;
+use clearway_net::memory::memory_pair;
 use clearway_os::clock::testing as clock;
 use clearway_runtime::{Hand, Identities, Left, Runtime, Tag};
 use clearway_serve::serve_transport;
-use clearway_sim::{Action, Disks as How, Program, Step};
+use clearway_sim::{Action, Disks as How, Others, Program, Step};
 
 use crate::client::Client;
 use crate::disks::Disks;
-use crate::other::Other;
-use crate::site;
+use crate::other::{self, Other};
+use crate::site::{self, INACTIVE_S, Site};
 
 const NS_PER_MS: u64 = 1_000_000;
 /// Connections, to both sides.
@@ -26,6 +27,10 @@ const CONNECTIONS_MAX: u32 = 64;
 const RUN_MS: u64 = 1000 << 20;
 /// Turns without an end to it are a mistake.
 const TURNS_MAX: usize = 100_000;
+/// Until the manager has looked for objects that are too old, or too many, seconds.
+const AGED_S: u64 = 21;
+/// Until directories are read again whose files are not all known, seconds.
+const WALK_S: u64 = 620;
 /// How long all may take that a program has begun, milliseconds.
 const SETTLE_MAX_MS: u64 = 600_000;
 
@@ -44,6 +49,7 @@ struct Run<'w> {
     clients: Vec<Client>,
     other: Other,
     disks: Disks,
+    site: Site,
 }
 
 impl World {
@@ -52,6 +58,7 @@ impl World {
         let (runtime, hand) = Runtime::by_hand(site::alerts()).expect("two descriptors");
         let identities = runtime.identities().expect("a thread");
         clearway_proxy::start(Connector::new(policies));
+        clearway_proxy::start_in_memory(other::call);
         Self { hand, identities, policy: &policies[0], directory, now_ms: RUN_MS }
     }
 
@@ -68,30 +75,30 @@ impl World {
         // The loop learns what time it is.
         self.hand.turn();
         *site::written() = site::Written::default();
-        let socket = self.directory.join("other");
-        let _ = std::fs::remove_file(&socket);
-        let other = Other::listen(&socket).map_err(|error| error.to_string())?;
+        let other = Other::new();
         let disks = Disks::new(&self.directory, program.seed).map_err(|error| error.to_string())?;
-        let listener = site::listener(&socket, &disks, &self.identities);
+        let site = Site::new(&disks, &self.identities, self.hand.home());
         let mut clients = Vec::new();
         for protocol in &program.clients {
             let (end, there) = memory_pair(self.hand.home());
             let slot = self.policy.take_slot().ok_or("a place is not given back")?;
             let peer = PeerAddr::V4(std::net::Ipv4Addr::LOCALHOST, 4711);
-            let serve = serve_transport(Arc::clone(&listener), Transport::Memory(there), peer, slot);
+            let serve = serve_transport(Arc::clone(&site.listener), Transport::Memory(there), peer, slot);
             self.hand.home().spawn(Tag::NONE, serve);
             clients.push(Client::new(end, *protocol, self.now_ms));
         }
-        drop(listener);
-        let mut run = Run { world: self, clients, other, disks };
+        let mut run = Run { world: self, clients, other, disks, site };
         for (number, action) in program.actions.iter().enumerate() {
             run.act(action).map_err(|why| format!("action {number}, {action:?}: {why}"))?;
         }
         let trace = run.settle().map_err(|why| format!("at the end: {why}"))?;
-        let Run { clients, other, disks, .. } = run;
-        drop((clients, other));
+        let Run { clients, other, disks, site, .. } = run;
+        drop((clients, other, site));
         self.drain(disks)?;
-        Ok(trace)
+        match self.policy.connections() {
+            0 => Ok(trace),
+            count => Err(format!("{count} places of connections are not given back")),
+        }
     }
 
     /// Has the loop do what is left when everybody has gone, so that the next run meets none of it.
@@ -100,7 +107,10 @@ impl World {
             match self.hand.turn() {
                 _ if disks.go_on(self.now_ms) => {}
                 Left::Work => {}
-                Left::Until(None) => return Ok(()),
+                Left::Until(None) => {
+                    disks.end();
+                    return Ok(());
+                }
                 Left::Until(Some(next_ms)) => self.set_clock(next_ms.max(self.now_ms + 1)),
             }
         }
@@ -127,7 +137,8 @@ impl Run<'_> {
             Step::Leave => client.leave(),
             Step::Reset => client.reset(),
             Step::Narrow(bytes) => client.narrow(*bytes),
-            Step::Disks(how) => self.disks.become_so(*how, now_ms),
+            Step::Disks(which, how) => self.disks.become_so(*which, *how, now_ms),
+            Step::Others(how) => self.other.become_so(*how),
             Step::Wait(ms) => self.wait(now_ms + ms),
         }
         for _ in 0..action.turns {
@@ -181,7 +192,8 @@ impl Run<'_> {
 
     /// Has all go on that was begun, and end.
     fn settle(&mut self) -> Result<String, String> {
-        self.disks.become_so(How::Quick, self.world.now_ms);
+        self.disks.become_so(None, How::Quick, self.world.now_ms);
+        self.other.become_so(Others::Quick);
         let end_ms = self.world.now_ms + SETTLE_MAX_MS;
         loop {
             let next_ms = self.turn_until_quiet()?;
@@ -207,10 +219,46 @@ impl Run<'_> {
         if let Some(at) = self.clients.iter().position(|client| !client.is_over()) {
             return Err(format!("client {at} is not told that its connection has ended"));
         }
+        self.await_idle(end_ms)?;
+        self.age()?;
         let written = site::written();
         self.clients.iter().try_for_each(|client| client.check_lines(&written))?;
         let traces: Vec<String> = self.clients.iter().map(Client::trace).collect();
         let took_ms = self.world.now_ms % RUN_MS;
         Ok(format!("{took_ms} ms, {traces:?}, {:?}, {} others", written.lines, written.others))
+    }
+
+    /// Work that goes on without a client comes to an end: storing, and asking anew.
+    fn await_idle(&mut self, end_ms: u64) -> Result<(), String> {
+        loop {
+            let next_ms = self.turn_until_quiet()?;
+            match (self.site.check_idle().and_then(|()| self.disks.check_idle()), next_ms) {
+                (Ok(()), _) => return Ok(()),
+                (Err(_), Some(next_ms)) if next_ms <= end_ms => {
+                    self.wait(next_ms.max(self.world.now_ms + 1));
+                }
+                (Err(why), _) => return Err(why),
+            }
+        }
+    }
+
+    /// Nothing is asked for any more: the cache becomes no larger than it may be, then it becomes empty.
+    fn age(&mut self) -> Result<(), String> {
+        self.pass(AGED_S, 1000)?;
+        self.disks.check_size()?;
+        self.pass(INACTIVE_S, 1000)?;
+        if self.disks.check_empty().is_err() && Disks::have_failed() {
+            self.pass(WALK_S / 10, 10_000)?;
+            self.pass(INACTIVE_S + AGED_S, 1000)?;
+        }
+        self.disks.check_empty()
+    }
+
+    fn pass(&mut self, times: u64, ms: u64) -> Result<(), String> {
+        for _ in 0..times {
+            self.wait(self.world.now_ms + ms);
+            self.turn_until_quiet()?;
+        }
+        Ok(())
     }
 }

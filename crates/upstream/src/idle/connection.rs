@@ -129,6 +129,18 @@ impl Connection {
         Self::carried_by(transport, made.slot, identity, now_ms)
     }
 
+    /// One to a server in memory.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn in_memory(
+        end: clearway_net::memory::MemoryEnd,
+        slot: ConnectionSlot,
+        identity: Identity<'_>,
+        now_ms: u64,
+    ) -> Box<Self> {
+        Self::carried_by(Transport::Memory(end), slot, identity, now_ms)
+    }
+
     fn carried_by(
         transport: Transport,
         slot: ConnectionSlot,

@@ -22,6 +22,9 @@ pub enum Transport {
     Plain(Socket),
     /// A socket whose bytes are TLS.
     Tls(Box<TlsStream>),
+    /// No socket at all.
+    #[cfg(feature = "testing")]
+    Memory(clearway_net::memory::MemoryEnd),
 }
 
 /// What a request does with it.
@@ -32,6 +35,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
             Self::Tls(stream) => stream.poll_readable(cx),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_readable(cx),
         }
     }
 
@@ -40,6 +45,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_read_vec(cx, buf),
             Self::Tls(stream) => stream.poll_read_vec(cx, buf),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_read_vec(cx, buf),
         }
     }
 
@@ -48,6 +55,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_write(cx, buf),
             Self::Tls(stream) => stream.poll_write(cx, &[IoSlice::new(buf)]),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_write_vectored(cx, &[IoSlice::new(buf)]),
         }
     }
 
@@ -60,6 +69,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_write_vectored(cx, bufs),
             Self::Tls(stream) => stream.poll_write(cx, bufs),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_write_vectored(cx, bufs),
         }
     }
 
@@ -68,6 +79,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.poll_closed(cx),
             Self::Tls(stream) => stream.socket.poll_closed(cx),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.poll_closed(cx),
         }
     }
 
@@ -77,6 +90,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket,
             Self::Tls(stream) => &stream.socket,
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => unreachable!("it has none"),
         }
     }
 
@@ -85,6 +100,8 @@ impl Transport {
         match self {
             Self::Plain(_) => None,
             Self::Tls(stream) => Some(stream),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => None,
         }
     }
 
@@ -100,6 +117,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => tcp::acknowledged_bytes(socket),
             Self::Tls(stream) => tcp::acknowledged_bytes(&stream.socket).map(|wire| stream.content_of(wire)),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -120,6 +139,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => is_silent(socket),
             Self::Tls(stream) => stream.is_quiet(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.probe() == Probe::Quiet,
         }
     }
 
@@ -128,6 +149,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.probe(),
             Self::Tls(stream) => stream.socket.probe(),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => end.probe(),
         }
     }
 
@@ -135,6 +158,11 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.move_to(home),
             Self::Tls(stream) => stream.socket.move_to(home),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => {
+                end.move_to(home);
+                Ok(())
+            }
         }
     }
 
@@ -142,6 +170,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.watch(),
             Self::Tls(stream) => stream.socket.watch(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => Ok(()),
         }
     }
 
@@ -149,6 +179,11 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.watch_idle(waker),
             Self::Tls(stream) => stream.socket.watch_idle(waker),
+            #[cfg(feature = "testing")]
+            Self::Memory(end) => {
+                end.watch_idle(waker);
+                Ok(())
+            }
         }
     }
 
@@ -157,6 +192,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.offer(),
             Self::Tls(stream) => stream.socket.offer(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => {}
         }
     }
 
@@ -166,6 +203,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.take_back(),
             Self::Tls(stream) => stream.socket.take_back(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => true,
         }
     }
 
@@ -174,6 +213,8 @@ impl Transport {
         match self {
             Self::Plain(socket) => socket.is_reclaimed(),
             Self::Tls(stream) => stream.socket.is_reclaimed(),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A transport in memory, for tests: two ends, of which each reads what the other one has written. Bounded
+//! Connections in memory, for tests: two ends, of which each reads what the other one has written. Bounded
 //! as a socket's buffers are.
 
 use std::collections::VecDeque;
@@ -6,7 +6,8 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use clearway_runtime::LoopRef;
+use clearway_runtime::{LoopRef, Probe};
+use rustix::io::Errno;
 
 /// What is on its way in one direction before the writer has to wait, bytes, unless the reader says less.
 const CAPACITY_BYTES: usize = 64 * 1024;
@@ -21,6 +22,15 @@ pub struct MemoryEnd {
 /// Two ends that are joined, both at home on a loop.
 #[must_use]
 pub fn memory_pair(home: LoopRef) -> (MemoryEnd, MemoryEnd) {
+    let (near, far) = memory_call(home);
+    far.accept();
+    (near, far)
+}
+
+/// The same, of which the second one has still to [accept](MemoryEnd::accept) or
+/// [refuse](MemoryEnd::refuse) the connection.
+#[must_use]
+pub fn memory_call(home: LoopRef) -> (MemoryEnd, MemoryEnd) {
     let pipes = [Arc::<Pipe>::default(), Arc::default()];
     let end = |input: usize| MemoryEnd {
         home,
@@ -38,14 +48,23 @@ struct PipeState {
     /// So many bytes there may be.
     capacity: usize,
     end: End,
+    call: Call,
     reader: Option<Waker>,
     writer: Option<Waker>,
+}
+
+/// How the call of the end that reads was answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Waits,
+    Accepted,
+    Refused,
 }
 
 impl Default for PipeState {
     fn default() -> Self {
         let (bytes, capacity, end) = (VecDeque::new(), CAPACITY_BYTES, End::Open);
-        Self { bytes, capacity, end, reader: None, writer: None }
+        Self { bytes, capacity, end, call: Call::Waits, reader: None, writer: None }
     }
 }
 
@@ -188,10 +207,57 @@ impl MemoryEnd {
     pub fn shutdown_write(&self) {
         self.output.close(End::Closed);
     }
+
+    /// Ready when the other end has taken or refused the connection.
+    pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.input.state();
+        match state.call {
+            Call::Waits => {
+                state.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Call::Accepted => Poll::Ready(Ok(())),
+            Call::Refused => Poll::Ready(Err(Errno::CONNREFUSED.into())),
+        }
+    }
+
+    pub fn probe(&self) -> Probe {
+        let state = self.input.state();
+        match (state.bytes.is_empty(), state.end) {
+            (false, End::Open | End::Closed) => Probe::Unread,
+            (true, End::Open) => Probe::Quiet,
+            _ => Probe::Ended,
+        }
+    }
+
+    pub fn watch_idle(&self, waker: &Waker) {
+        let mut state = self.input.state();
+        if state.bytes.is_empty() && state.end == End::Open {
+            state.reader = Some(waker.clone());
+        } else {
+            waker.wake_by_ref();
+        }
+    }
 }
 
 /// What a test does at its end.
 impl MemoryEnd {
+    /// Takes a call.
+    pub fn accept(&self) {
+        self.answer(Call::Accepted);
+    }
+
+    /// There is no connection.
+    pub fn refuse(&self) {
+        self.answer(Call::Refused);
+    }
+
+    fn answer(&self, call: Call) {
+        let mut state = self.output.state();
+        state.call = call;
+        state.wake();
+    }
+
     /// Lets so many bytes be on their way to this end, for a writer that is to wait, or to write in pieces.
     pub fn set_capacity(&self, bytes: usize) {
         let mut state = self.input.state();
