@@ -23,6 +23,7 @@ macro_rules! data {
 }
 
 mod http2;
+mod site;
 
 const HTTP: &str = "
     log_format told '$http_user_agent|$ssl_protocol|$ssl_cipher|$ssl_curve|$ssl_session_reused|$uri';

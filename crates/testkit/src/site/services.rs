@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use clearway_base::base64;
+use sha1::{Digest, Sha1};
+
 /// The length of what is asked for in parts, bytes.
 pub const VIDEO_BYTES: usize = 300_000;
 
@@ -114,7 +117,10 @@ impl Application {
                 std::thread::sleep(Duration::from_millis(700));
                 reply(stream, "200 OK", "", b"late\n")
             }
-            "/socket" => talk(stream, input),
+            "/socket" => match request.header("sec-websocket-key") {
+                Some(key) => web_socket(stream, key, input),
+                None => talk(stream, input),
+            },
             "/hints" => {
                 stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")?;
                 reply(stream, "200 OK", "", b"hinted\n")
@@ -181,6 +187,38 @@ fn talk(stream: &mut TcpStream, input: &mut Vec<u8>) -> std::io::Result<()> {
             len => stream.write_all(&piece[..len])?,
         }
     }
+}
+
+/// A WebSocket whose messages come back (RFC 6455). They are short.
+fn web_socket(stream: &mut TcpStream, key: &str, input: &mut Vec<u8>) -> std::io::Result<()> {
+    let sum = Sha1::digest(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11"));
+    let accept = String::from_utf8(base64::encode(&sum)).expect("it is ASCII");
+    let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n";
+    stream.write_all(format!("{head}Sec-WebSocket-Accept: {accept}\r\n\r\n").as_bytes())?;
+    let mut piece = [0; 4096];
+    loop {
+        while let Some(frame) = take_masked(input) {
+            stream.write_all(&frame)?;
+        }
+        match stream.read(&mut piece)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            len => input.extend_from_slice(&piece[..len]),
+        }
+    }
+}
+
+/// Takes a frame of a client's off what has come, if it is whole: as a server sends it, without its mask.
+fn take_masked(input: &mut Vec<u8>) -> Option<Vec<u8>> {
+    const MASK_BYTES: usize = 4;
+    let [kind, length, ..] = input[..] else { return None };
+    let start = 2 + MASK_BYTES;
+    let end = start + usize::from(length & 0x7f);
+    let mask = input.get(2..start)?.to_vec();
+    let masked = input.get(start..end)?.iter().enumerate();
+    let mut frame = vec![kind, length & 0x7f];
+    frame.extend(masked.map(|(at, byte)| byte ^ mask[at % MASK_BYTES]));
+    input.drain(..end);
+    Some(frame)
 }
 
 fn part_of_video(stream: &mut TcpStream, request: &Request) -> std::io::Result<()> {
