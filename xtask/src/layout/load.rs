@@ -23,6 +23,8 @@ daemon off;
 master_process off;
 pid clearway.pid;
 error_log error.log;
+# Callgrind does not survive a signal that interrupts another one.
+stall_report_after off;
 events { }
 http {
     types { text/plain txt; }

@@ -21,6 +21,7 @@ use super::random::Random;
 use crate::client::PATIENCE;
 use crate::http2::{Frames, Settings};
 use crate::hung::HungMount;
+use crate::process::Pid;
 use crate::server::send_signal;
 use crate::site::Site;
 use crate::site::services::{Mood, object};
@@ -179,6 +180,8 @@ struct Course {
     cheap: Mutex<Vec<Duration>>,
     /// Faults with their begin and, once it is known, their end.
     faults: Mutex<Vec<(Fault, Instant, Option<Instant>)>>,
+    /// Workers that were killed.
+    killed: Mutex<Vec<Pid>>,
 }
 
 impl Course {
@@ -329,7 +332,13 @@ fn report(
     let mut cheap = course.cheap.into_inner().expect("no thread has failed");
     cheap.sort_unstable();
     let log = site.server.error_log();
-    let is_meant = |line: &&str| line.contains("exited on signal 9");
+    let killed = course.killed.into_inner().expect("no thread has failed");
+    // Just as it began with another configuration, for one.
+    let is_of_a_killed_one = |line: &str| {
+        let of = |pid: &Pid| format!("worker process {pid} ended while it was starting");
+        killed.iter().any(|pid| line.ends_with(&of(pid)))
+    };
+    let is_meant = |line: &&str| line.contains("exited on signal 9") || is_of_a_killed_one(line);
     let is_alert = |line: &&str| ["[alert]", "[emerg]", "panicked"].iter().any(|word| line.contains(word));
     let alerts = log.lines().filter(is_alert).filter(|line| !is_meant(line)).map(str::to_owned);
     DayReport {
@@ -368,6 +377,7 @@ const EVENTS: &[Event] = &[
     ("killed worker", |site, course, _| {
         let number = course.begin(Fault::Kill);
         let worker = site.server.worker();
+        course.killed.lock().expect("no thread has failed").push(worker);
         send_signal(worker, Signal::KILL);
         wait_until(PATIENCE, || site.server.worker() != worker);
         course.end(number);
