@@ -1,9 +1,13 @@
 //! Lines of the error log that the process keeps for code that asks for them, up to a number of bytes: the
-//! oldest ones make room. Any thread notes and takes lines; it holds the others up for some instructions.
+//! oldest ones make room. Any thread notes and takes lines, and none waits for another: a thread that the
+//! system stops in the middle of it would hold loops.
+//!
+//! A line's bytes are counted from before it is there until after it has gone. Several that are noted at once
+//! may be beyond the limit together, until the next one.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use crossbeam_queue::SegQueue;
 
 use crate::log::Level;
 
@@ -14,7 +18,10 @@ const LINE_OVERHEAD: usize = 24;
 const NONE: u8 = 0;
 
 static WANTED: AtomicU8 = AtomicU8::new(NONE);
-static KEPT: Mutex<Kept> = Mutex::new(Kept { lines: VecDeque::new(), bytes: 0, bytes_max: 0 });
+static LINES: SegQueue<KeptLine> = SegQueue::new();
+/// Those of the lines.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static BYTES_MAX: AtomicUsize = AtomicUsize::new(0);
 
 /// A line without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,32 +34,25 @@ pub struct KeptLine {
     pub text: Vec<u8>,
 }
 
-#[derive(Debug)]
-struct Kept {
-    lines: VecDeque<KeptLine>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-impl Kept {
-    fn shrink(&mut self, bytes_max: usize) {
-        while self.bytes > bytes_max {
-            let Some(oldest) = self.lines.pop_front() else { break };
-            self.bytes -= oldest.text.len() + LINE_OVERHEAD;
-        }
-        debug_assert!(!self.lines.is_empty() || self.bytes == 0, "the bytes are those of the lines");
+impl KeptLine {
+    fn bytes(&self) -> usize {
+        self.text.len() + LINE_OVERHEAD
     }
 }
 
-fn enter() -> MutexGuard<'static, Kept> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes the oldest lines until there are no more bytes than these.
+fn shrink(bytes_max: usize) {
+    while BYTES.load(Ordering::Relaxed) > bytes_max {
+        if take().is_none() {
+            break;
+        }
+    }
 }
 
 /// Has up to so many bytes of lines kept from now on; with 0 none.
 pub fn keep(bytes_max: usize) {
-    let mut kept = enter();
-    kept.bytes_max = bytes_max;
-    kept.shrink(bytes_max);
+    BYTES_MAX.store(bytes_max, Ordering::Relaxed);
+    shrink(bytes_max);
     if bytes_max == 0 {
         WANTED.store(NONE, Ordering::Relaxed);
     } else if WANTED.load(Ordering::Relaxed) == NONE {
@@ -82,19 +82,19 @@ pub fn note(level: Level, unix_ms: u64, text: &[u8]) {
 
 #[cold]
 fn put(line: KeptLine) {
-    let mut kept = enter();
-    let bytes = line.text.len() + LINE_OVERHEAD;
-    let Some(room_max) = kept.bytes_max.checked_sub(bytes) else { return };
-    kept.shrink(room_max);
-    kept.bytes += bytes;
-    kept.lines.push_back(line);
+    let bytes = line.bytes();
+    let Some(room_max) = BYTES_MAX.load(Ordering::Relaxed).checked_sub(bytes) else { return };
+    shrink(room_max);
+    // Before the line is there for others: nothing is taken from the sum that is not in it.
+    BYTES.fetch_add(bytes, Ordering::Relaxed);
+    LINES.push(line);
 }
 
 /// Takes the oldest line.
 pub fn take() -> Option<KeptLine> {
-    let mut kept = enter();
-    let line = kept.lines.pop_front()?;
-    kept.bytes -= line.text.len() + LINE_OVERHEAD;
+    let line = LINES.pop()?;
+    let before = BYTES.fetch_sub(line.bytes(), Ordering::Relaxed);
+    debug_assert!(before >= line.bytes(), "the bytes are those of the lines");
     Some(line)
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwapOption;
+use clearway_base::log::{Level, Sink};
 use clearway_runtime::{LoopRef, Timer};
 
 const WAITING: u8 = 0;
@@ -30,6 +31,31 @@ impl Shared {
     fn leave(&self, to: u8) -> bool {
         debug_assert!(matches!(to, WOKEN | OVER), "a waiter does not wait again");
         self.state.compare_exchange(WAITING, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+}
+
+/// Has the log told, at debug level, that a thread which waited was ended.
+pub(crate) struct EndLine {
+    sink: Option<Arc<dyn Sink>>,
+    text: &'static str,
+}
+
+impl EndLine {
+    pub(crate) fn new(sink: Option<Arc<dyn Sink>>, text: &'static str) -> Self {
+        Self { sink, text }
+    }
+
+    /// The thread was not ended.
+    pub(crate) fn forget(mut self) {
+        self.sink = None;
+    }
+}
+
+impl Drop for EndLine {
+    fn drop(&mut self) {
+        if let Some(sink) = &self.sink {
+            sink.log(Level::Debug, format_args!("{}", self.text));
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 //! execve(2), however much memory this process has.
 #![expect(unsafe_code, reason = "posix_spawn, and signals by any number")]
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
@@ -68,6 +71,41 @@ pub fn spawn(
         Ok(Piped { pid, end, input: ours(input.1)?, output: ours(output.0)?, errors })
     };
     piped()
+}
+
+/// Reads the beginnings of the files that starting a program needs: its own, and that of its interpreter.
+/// They are looked for as [`spawn`] looks, which then waits for no disk. Those that were read; none is no
+/// error. **Blocks.**
+pub fn read_ahead(program: &CStr) -> Vec<PathBuf> {
+    let mut read = Vec::new();
+    let name = Path::new(OsStr::from_bytes(program.to_bytes()));
+    let found = match name.components().count() {
+        1 if !program.to_bytes().contains(&b'/') => {
+            let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+            std::env::split_paths(&path).find_map(|directory| beginning_of(directory.join(name)))
+        }
+        _ => beginning_of(name.to_path_buf()),
+    };
+    let Some((path, beginning)) = found else { return read };
+    read.push(path);
+    if let Some(line) = beginning.strip_prefix(b"#!") {
+        let words = line.split(|byte| byte.is_ascii_whitespace());
+        let interpreter = words.into_iter().find(|word| !word.is_empty()).unwrap_or_default();
+        let interpreter = PathBuf::from(OsStr::from_bytes(interpreter));
+        read.extend(beginning_of(interpreter).map(|(path, _)| path));
+    }
+    read
+}
+
+/// The first page of a file, if it is one that can be read.
+fn beginning_of(path: PathBuf) -> Option<(PathBuf, Vec<u8>)> {
+    const PAGE_BYTES: usize = 4096;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+    let mut beginning = vec![0; PAGE_BYTES];
+    let count = rustix::io::read(&file, &mut beginning).ok()?;
+    beginning.truncate(count);
+    Some((path, beginning))
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -195,6 +233,20 @@ mod tests {
             read_bytes.extend_from_slice(&buf[..count]);
         }
         String::from_utf8(read_bytes).unwrap()
+    }
+
+    #[test]
+    fn files_of_programs_are_read_ahead() {
+        let directory = std::env::temp_dir().join(format!("clearway-piped-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let script = directory.join("script");
+        std::fs::write(&script, "#! /bin/sh -e\n").unwrap();
+        let name = CString::new(script.as_os_str().as_bytes()).unwrap();
+        assert_eq!(read_ahead(&name), [script, PathBuf::from("/bin/sh")]);
+        let found = read_ahead(c"sh");
+        assert!(found.len() == 1 && found[0].ends_with("sh") && found[0].is_absolute(), "{found:?}");
+        assert!(read_ahead(c"/no/such/program").is_empty());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -176,6 +176,7 @@ function pipe.spawn(args, opts)
         timeouts[i] = options[name] or TIMEOUT
     end
     set_timeouts(program, timeouts, 3)
+    native.read_ahead(words[1])
     local number, pid = native.spawn(words, options.merge_stderr and 1 or 0, size, environ)
     if not number then
         if pid then

@@ -18,13 +18,15 @@ use super::tcp::refuse;
 use crate::current::{Current, Pause, Run, YIELDABLE, allow, current, pause};
 use crate::program::{self, Asked, Lack, Program, Taken, Wanted, Which};
 use crate::threads::{Answers, Operation};
-use crate::waiter::Waiter;
+use crate::vm::settings::LUA_MAIN;
+use crate::waiter::{EndLine, Waiter};
 
 /// Arguments, or variables of the environment, of a program.
 const WORDS_MAX: usize = 65_536;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("_pipe", |stack| {
+        put(stack, "read_ahead", read_ahead);
         put(stack, "spawn", spawn);
         put(stack, "read", read);
         put(stack, "write", write);
@@ -41,6 +43,24 @@ fn home_of(call: &mut Call<'_>) -> Result<LoopRef, Raise> {
         Some(home) => Ok(home),
         None => Err(call.raise("no request found")),
     }
+}
+
+/// (file): has a pool read the files that starting the program needs, as that would wait for a disk. Nothing
+/// where the code cannot wait: then the loop is handed over if it takes long.
+fn read_ahead(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let may_yield = call.may_yield();
+    let pool = current(call, |current| {
+        let conf = current.vm.snapshot.upgrade().filter(|_| may_yield && YIELDABLE.has(current.phase));
+        conf.and_then(|snapshot| Option::clone(&snapshot.conf(&LUA_MAIN).pool))
+    })?;
+    let (Some(pool), Ok(file)) = (pool, CString::new(call.text(1)?)) else { return Ok(Returns::Values(0)) };
+    let task = pool.submit(move |_| drop(piped::read_ahead(&file)));
+    let operation = Operation::new(async move {
+        // A pool that takes no more leaves the loop to it.
+        let _read = task.await;
+        Answers::None
+    });
+    pause(call, Pause::Operation(operation))
 }
 
 /// A program that is to be started.
@@ -199,6 +219,22 @@ pub(super) fn pipe_of(number: i32) -> Which {
     }
 }
 
+/// Said of threads that are ended while they wait.
+pub(super) const WRITE_END: &str = "lua pipe proc write cleanup";
+pub(super) const WAIT_END: &str = "lua pipe proc wait cleanup";
+
+pub(super) fn read_end(which: Which) -> &'static str {
+    if which == Which::Errors {
+        "lua pipe proc read stderr cleanup"
+    } else {
+        "lua pipe proc read stdout cleanup"
+    }
+}
+
+fn end_line(call: &mut Call<'_>, text: &'static str) -> Result<EndLine, Raise> {
+    current(call, |current| EndLine::new(current.vm.sink.clone(), text))
+}
+
 /// (number, from the errors, what is wanted, how much, milliseconds): data; or nil, why not, and a part.
 fn read(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let program = program_of(call, "read")?;
@@ -216,8 +252,10 @@ fn read(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let home = home_of(call)?;
     current(call, |current| log_wait(current, &program, ["reading", "read"], limit))?;
     let reading = program::read(program, home, (which, wanted), limit);
+    let ended = end_line(call, read_end(which))?;
     let operation = Operation::new(async move {
         let taken = reading.await;
+        ended.forget();
         let push = move |stack: &mut Stack<'_>| {
             push_taken(stack, taken);
         };
@@ -254,8 +292,11 @@ fn write(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let home = home_of(call)?;
     current(call, |current| log_wait(current, &program, ["writing", "write"], limit))?;
     let writing = program::write(program, home, (data, written), limit);
+    let ended = end_line(call, WRITE_END)?;
     let operation = Operation::new(async move {
-        match writing.await {
+        let written = writing.await;
+        ended.forget();
+        match written {
             Ok(count) => Answers::Push(Box::new(move |stack| stack.push(count as f64)), None),
             Err(lack) => Answers::Failed(lack.text().into()),
         }
@@ -304,13 +345,20 @@ fn wait(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Asked::Waits(waiter) => waiter,
     };
     current(call, |current| log_wait(current, &program, ["waiting", "wait"], limit))?;
-    let operation = Operation::new(end_of(program, home, waiter));
+    let ended = end_line(call, WAIT_END)?;
+    let operation = Operation::new(end_of(program, home, (waiter, ended)));
     pause(call, Pause::Operation(operation))
 }
 
 /// Waits for the end of a program.
-pub(super) async fn end_of(program: Arc<Program>, home: LoopRef, waiter: Waiter) -> Answers {
-    if !waiter.await {
+pub(super) async fn end_of(
+    program: Arc<Program>,
+    home: LoopRef,
+    (waiter, ended): (Waiter, EndLine),
+) -> Answers {
+    let is_over = waiter.await;
+    ended.forget();
+    if !is_over {
         return Answers::Failed("timeout".into());
     }
     match program.ask(home, None) {

@@ -15,6 +15,8 @@ pub mod semaphores {
     pub const POST: u8 = 1;
     pub const COUNT: u8 = 2;
     pub const WAIT: u8 = 3;
+    /// The one at this address is needed no longer.
+    pub const FREED: u8 = 4;
 }
 
 /// # Safety
@@ -76,6 +78,8 @@ exported! {
 
     /// Lua needs it no longer.
     fn ngx_http_lua_ffi_sema_gc(semaphore: *mut c_void) {
+        let numbers = [f64::from(semaphores::FREED), semaphore.addr() as f64];
+        ask(|core| core.semaphore, &[], &numbers, |_, _| ());
         free(semaphore);
     }
 }

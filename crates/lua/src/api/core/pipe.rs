@@ -11,11 +11,13 @@ use clearway_os::piped::Errors;
 
 use super::codes::{AGAIN, BAD_CONTEXT, DECLINED, OK, failed, with};
 use crate::api::pipe::{
-    Start, begin, end_of, log_broken, log_lost, log_wait, lose, pipe_of, send_signal, use_program, wanted_of,
+    Start, WAIT_END, WRITE_END, begin, end_of, log_broken, log_lost, log_wait, lose, pipe_of, read_end,
+    send_signal, use_program, wanted_of,
 };
 use crate::current::{Current, Pause, Run, YIELDABLE, objection};
 use crate::program::{self, Asked, Lack, Program, Taken, Which};
 use crate::threads::{Answers, Operation};
+use crate::waiter::EndLine;
 
 /// (which function; the number of a program, and so on).
 pub(super) fn pipe(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
@@ -145,8 +147,10 @@ fn read(call: &CoreCall<'_>, current: &mut Current<'_>, reply: &mut Reply) -> i3
     let limit = limit_of(call, 6);
     log_wait(current, &program, ["reading", "read"], limit);
     let reading = program::read(Arc::clone(&program), home, (which, wanted), limit);
+    let ended = EndLine::new(current.vm.sink.clone(), read_end(which));
     current.pause = Some(Pause::Operation(Operation::new(async move {
         stage(&program, reading.await);
+        ended.forget();
         Answers::None
     })));
     AGAIN
@@ -173,9 +177,11 @@ fn write(call: &CoreCall<'_>, current: &mut Current<'_>, reply: &mut Reply) -> i
     let limit = limit_of(call, 2);
     log_wait(current, &program, ["writing", "write"], limit);
     let writing = program::write(Arc::clone(&program), home, (data.to_vec(), written), limit);
+    let ended = EndLine::new(current.vm.sink.clone(), WRITE_END);
     current.pause = Some(Pause::Operation(Operation::new(async move {
         let written: Result<usize, Lack> = writing.await;
         program.stage(|staged| staged.written = Some(written));
+        ended.forget();
         Answers::None
     })));
     AGAIN
@@ -207,7 +213,11 @@ fn wait(call: &CoreCall<'_>, current: &mut Current<'_>, reply: &mut Reply) -> i3
         }
         Asked::Waits(waiter) => {
             log_wait(current, &program, ["waiting", "wait"], limit);
-            current.pause = Some(Pause::Operation(Operation::new(end_of(program, home, waiter))));
+            current.pause = Some(Pause::Operation(Operation::new(end_of(
+                program,
+                home,
+                (waiter, EndLine::new(current.vm.sink.clone(), WAIT_END)),
+            ))));
             AGAIN
         }
     }

@@ -7,13 +7,21 @@ use clearway_luajit::core::{CoreCall, semaphores as asked};
 use clearway_luajit::{Reply, Stack};
 
 use super::codes::{AGAIN, DECLINED, ERROR, NO_REQUEST, OK, failed, with};
-use crate::current::{Pause, YIELDABLE};
+use crate::current::{Pause, Run, YIELDABLE};
 use crate::semaphore::{Asked, Semaphore};
 use crate::threads::{Answers, Operation};
+use crate::waiter::EndLine;
 
 /// (semaphore; which function, and a number).
 pub(super) fn semaphore(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let number = call.number(1) as i64;
+    if call.number(0) as u8 == asked::FREED {
+        // There may be nothing that it runs for, as where a VM is closed.
+        call.with_context::<Run, _>(reply, |current, _| {
+            current.log(Level::Debug, format_args!("in lua gc, semaphore {number:X}"));
+        });
+        return OK;
+    }
     if call.number(0) as u8 == asked::NEW {
         reply.object = Some(Box::new(Arc::new(Semaphore::new(number))));
         return OK;
@@ -44,8 +52,11 @@ fn wait(call: &CoreCall<'_>, semaphore: &Arc<Semaphore>, limit_ms: u64, reply: &
             Asked::Waits(waiter, claim) => (waiter, claim),
         };
         current.log(Level::Debug, format_args!("http lua semaphore wait yielding"));
+        let ended = EndLine::new(current.vm.sink.clone(), "http lua semaphore cleanup");
         current.pause = Some(Pause::Operation(Operation::new(async move {
-            if !waiter.await {
+            let is_woken = waiter.await;
+            ended.forget();
+            if !is_woken {
                 return Answers::Failed("timeout".into());
             }
             let push = move |stack: &mut Stack<'_>| {
