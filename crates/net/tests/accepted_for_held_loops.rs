@@ -26,13 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOPS: usize = 3;
 
 fn start() -> Runtime {
-    let config = Config {
-        loops: LOOPS,
-        handover_after: None,
-        handover_carriers: 0,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { loops: LOOPS, handover_after: None, handover_carriers: 0, ..Config::default() };
     Runtime::start(&config).unwrap()
 }
 

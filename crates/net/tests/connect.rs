@@ -19,13 +19,7 @@ use clearway_runtime::{Config, LoopRef, Runtime, Socket, Tag, Woken};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn home() -> LoopRef {
-    let config = Config {
-        loops: 1,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { ..Config::default() };
     Runtime::start(&config).unwrap().at(0)
 }
 

@@ -20,14 +20,8 @@ use clearway_testkit::expect_soon;
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     *RUNTIME.get_or_init(|| {
-        Runtime::start(&Config {
-            loops: 2,
-            handover_after: None,
-            handover_carriers: 8,
-            processors: Vec::new(),
-            sink: Arc::new(Discard),
-        })
-        .unwrap()
+        Runtime::start(&Config { loops: 2, handover_after: None, handover_carriers: 8, ..Config::default() })
+            .unwrap()
     })
 }
 

@@ -18,13 +18,7 @@ use clearway_testkit::expect_soon;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(loops: usize) -> Runtime {
-    let config = RuntimeConfig {
-        loops,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = RuntimeConfig { loops, ..RuntimeConfig::default() };
     Runtime::start(&config).unwrap()
 }
 

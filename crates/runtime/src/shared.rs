@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use clearway_base::log::{Level, Sink};
+use clearway_base::log::{Discard, Level, Sink};
 use clearway_base::memory;
 use clearway_os::thread::Processors;
 use clearway_os::{clock, futex, thread};
@@ -68,6 +68,19 @@ pub struct Config {
     pub processors: Vec<Option<Processors>>,
     /// Takes the runtime's log lines.
     pub sink: Arc<dyn Sink>,
+}
+
+impl Default for Config {
+    /// One loop that runs anywhere, is handed over after a millisecond, and logs nothing.
+    fn default() -> Self {
+        Self {
+            loops: 1,
+            handover_after: Some(Duration::from_millis(1)),
+            handover_carriers: 16,
+            processors: Vec::new(),
+            sink: Arc::new(Discard),
+        }
+    }
 }
 
 /// One carrier, as others see it. It writes its tag for each poll: not beside what another one writes.

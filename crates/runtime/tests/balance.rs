@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, LoopRef, Runtime, Tag, enter};
 use clearway_testkit::expect_soon;
 
@@ -18,13 +17,7 @@ use clearway_testkit::expect_soon;
 const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
 
 fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
-    let config = Config {
-        loops,
-        handover_after,
-        handover_carriers: 64,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { loops, handover_after, handover_carriers: 64, ..Config::default() };
     Runtime::start(&config).unwrap()
 }
 

@@ -13,7 +13,6 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
-use clearway_base::log::Discard;
 use clearway_os::outgoing::{self, Carries, Remote};
 use clearway_os::tcp;
 use clearway_runtime::{Config, Datagrams, LoopRef, Runtime, Socket, Tag, Timer};
@@ -23,13 +22,7 @@ use clearway_testkit::expect_soon;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn home() -> LoopRef {
-    let config = Config {
-        loops: 1,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { ..Config::default() };
     Runtime::start(&config).unwrap().at(0)
 }
 

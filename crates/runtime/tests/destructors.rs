@@ -22,11 +22,10 @@ const DIES: &str = "CLEARWAY_TEST_DIES";
 
 fn start(sink: Arc<dyn Sink>) -> Runtime {
     let config = Config {
-        loops: 1,
         handover_after: Some(Duration::from_millis(5)),
         handover_carriers: 4,
-        processors: Vec::new(),
         sink,
+        ..Config::default()
     };
     Runtime::start(&config).unwrap()
 }

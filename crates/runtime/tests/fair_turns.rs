@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, Runtime, Tag, yield_now};
 use clearway_testkit::expect_soon;
 
@@ -17,13 +16,7 @@ const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
 const HUNGRY: usize = 40;
 
 fn start() -> Runtime {
-    let config = Config {
-        loops: 1,
-        handover_after: None,
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { handover_after: None, ..Config::default() };
     Runtime::start(&config).unwrap()
 }
 

@@ -1,11 +1,9 @@
 //! The counters of a loop: polls, and its lag.
 #![expect(clippy::disallowed_methods, reason = "holds a loop on purpose")]
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, Runtime, Tag, yield_now};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,8 +20,7 @@ fn a_held_loop_lags_for_as_long() {
         // Nobody takes the loop over, so that all of it is lag.
         handover_after: None,
         handover_carriers: 0,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
+        ..Config::default()
     };
     let runtime = Runtime::start(&config).unwrap();
     let before = runtime.at(0).counted();

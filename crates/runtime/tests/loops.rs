@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag, Timer, enter, yield_now};
 use clearway_testkit::expect_soon;
 
@@ -19,13 +18,7 @@ use clearway_testkit::expect_soon;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
-    let config = Config {
-        loops,
-        handover_after,
-        handover_carriers: 64,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { loops, handover_after, handover_carriers: 64, ..Config::default() };
     Runtime::start(&config).unwrap()
 }
 
@@ -231,13 +224,7 @@ fn a_suspect_is_polled_away_from_its_loop() {
 
 #[test]
 fn more_blockers_than_carriers_only_wait() {
-    let config = Config {
-        loops: 1,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 4,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { handover_carriers: 4, ..Config::default() };
     let home = Runtime::start(&config).unwrap().at(0);
     let done = Arc::new(AtomicUsize::new(0));
     for _ in 0..24 {

@@ -7,10 +7,9 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, LoopRef, Runtime, Socket, Tag};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,13 +29,7 @@ fn file() -> (File, Vec<u8>) {
 }
 
 fn one_loop() -> LoopRef {
-    let config = Config {
-        loops: 1,
-        handover_after: None,
-        handover_carriers: 4,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { handover_after: None, handover_carriers: 4, ..Config::default() };
     Runtime::start(&config).unwrap().loops().next().unwrap()
 }
 

@@ -12,7 +12,6 @@ use std::sync::{Arc, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, Listener, LoopRef, Probe, Runtime, Socket, Tag, Timer, Woken};
 use clearway_testkit::expect_soon;
 
@@ -20,13 +19,7 @@ use clearway_testkit::expect_soon;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(loops: usize) -> Runtime {
-    let config = Config {
-        loops,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { loops, ..Config::default() };
     Runtime::start(&config).unwrap()
 }
 

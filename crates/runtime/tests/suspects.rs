@@ -11,7 +11,6 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, Entering, LoopRef, Runtime, Socket, Tag, Timer, Token, enter, within};
 use clearway_testkit::{expect_soon, wait_until};
 
@@ -25,11 +24,9 @@ const NO_SUSPECTS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
 
 fn start(handover_after_ms: u64, carriers: usize) -> Runtime {
     let config = Config {
-        loops: 1,
         handover_after: Some(Duration::from_millis(handover_after_ms)),
         handover_carriers: carriers,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
+        ..Config::default()
     };
     Runtime::start(&config).unwrap()
 }

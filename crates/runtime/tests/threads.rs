@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clearway_base::log::Discard;
 use clearway_os::thread;
 use clearway_runtime::{Config, Runtime, Tag};
 use clearway_testkit::expect_soon;
@@ -35,13 +34,7 @@ fn is_demoted(tid: u32) -> bool {
 
 #[test]
 fn an_idle_runtime_sleeps_and_a_burning_carrier_is_demoted_and_restored() {
-    let config = Config {
-        loops: 2,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { loops: 2, ..Config::default() };
     let runtime = Runtime::start(&config).unwrap();
 
     expect_soon("there is a watchdog", || threads("watchdog").len() == 1);

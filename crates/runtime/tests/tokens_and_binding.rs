@@ -10,7 +10,6 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use clearway_base::log::Discard;
 use clearway_runtime::{
     Config, Entering, LoopRef, PerLoop, PollId, Runtime, Tag, Timer, Token, bind, unbind, yield_now,
 };
@@ -22,13 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
 
 fn start(loops: usize, handover_after_ms: Option<u64>) -> Runtime {
-    let config = Config {
-        loops,
-        handover_after: handover_after_ms.map(Duration::from_millis),
-        handover_carriers: 16,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config =
+        Config { loops, handover_after: handover_after_ms.map(Duration::from_millis), ..Config::default() };
     Runtime::start(&config).unwrap()
 }
 

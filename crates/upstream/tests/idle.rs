@@ -38,13 +38,8 @@ impl Bench {
 
     /// Each loop may have so many connections.
     fn with_places(config: PoolConfig, places: u32) -> Self {
-        let runtime = Config {
-            loops: LOOPS,
-            handover_after: None,
-            handover_carriers: 0,
-            processors: Vec::new(),
-            sink: Arc::new(Discard),
-        };
+        let runtime =
+            Config { loops: LOOPS, handover_after: None, handover_carriers: 0, ..Config::default() };
         let runtime = Runtime::start(&runtime).unwrap();
         let connector = Connector::new(AcceptPolicy::for_loops(LOOPS, places, MultiAccept::Off));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

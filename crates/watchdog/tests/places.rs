@@ -15,13 +15,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 
 #[test]
 fn a_task_that_says_nothing_is_where_its_tag_says() {
-    let config = Config {
-        loops: 1,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 8,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { handover_carriers: 8, ..Config::default() };
     let runtime = Runtime::start(&config).unwrap();
     let report_after = Some(Duration::from_millis(50));
     let settings = Settings { report_after, report_rate: REPORT_RATE_DEFAULT };

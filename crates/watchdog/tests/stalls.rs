@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use clearway_base::log::{Discard, Level, Record, Sink};
+use clearway_base::log::{Level, Record, Sink};
 use clearway_os::thread;
 use clearway_runtime::{Account, Config, LoopRef, Runtime, Tag, yield_now};
 use clearway_watchdog::{Handover, Rate, Report, Settings, Watchdog};
@@ -43,13 +43,7 @@ struct Watched {
 }
 
 fn start(handover_after: Option<Duration>) -> Watched {
-    let config = Config {
-        loops: 1,
-        handover_after,
-        handover_carriers: 64,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    };
+    let config = Config { handover_after, handover_carriers: 64, ..Config::default() };
     let runtime = Runtime::start(&config).unwrap();
     let lines = Arc::new(Lines::default());
     let watchdog = Watchdog::start(runtime, SETTINGS, Arc::clone(&lines) as _).unwrap();

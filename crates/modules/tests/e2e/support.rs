@@ -292,14 +292,7 @@ async fn accept(home: LoopRef, accepting: clearway_runtime::Listener, listener: 
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     *RUNTIME.get_or_init(|| {
-        Runtime::start(&Config {
-            loops: LOOPS,
-            handover_after: Some(Duration::from_millis(1)),
-            handover_carriers: 64,
-            processors: Vec::new(),
-            sink: Arc::new(Discard),
-        })
-        .unwrap()
+        Runtime::start(&Config { loops: LOOPS, handover_carriers: 64, ..Config::default() }).unwrap()
     })
 }
 

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clearway_base::log::Discard;
 use clearway_runtime::{Config, Runtime, metrics};
 use clearway_testkit::wait_until;
 
@@ -57,8 +56,7 @@ fn run(carriers: usize, length: Duration, seed: u64) {
         loops: LOOPS,
         handover_after: Some(Duration::from_millis(2)),
         handover_carriers: carriers,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
+        ..Config::default()
     };
     let descriptors = open_descriptors();
     let runtime = Runtime::start(&config).unwrap();

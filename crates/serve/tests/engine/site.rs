@@ -4,10 +4,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
-use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
+use clearway_base::log::{Level as LogLevel, Record, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
     ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Module, Own,
@@ -32,15 +31,7 @@ use crate::held_heads::HOLD;
 
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    let start = || {
-        Runtime::start(&Config {
-            loops: 2,
-            handover_after: Some(Duration::from_millis(1)),
-            handover_carriers: 64,
-            processors: Vec::new(),
-            sink: Arc::new(Discard),
-        })
-    };
+    let start = || Runtime::start(&Config { loops: 2, handover_carriers: 64, ..Config::default() });
     *RUNTIME.get_or_init(|| start().unwrap())
 }
 

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
-use clearway_base::log::{Discard, Level as LogLevel, Record, Sink};
+use clearway_base::log::{Level as LogLevel, Record, Sink};
 use clearway_conf::{Args, Loader, Memory, Spec};
 use clearway_http::{
     Chunk, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module,
@@ -32,14 +31,7 @@ fn shared_runtime() -> Runtime {
 }
 
 fn start_runtime(loops: usize) -> Runtime {
-    Runtime::start(&Config {
-        loops,
-        handover_after: Some(Duration::from_millis(1)),
-        handover_carriers: 64,
-        processors: Vec::new(),
-        sink: Arc::new(Discard),
-    })
-    .unwrap()
+    Runtime::start(&Config { loops, handover_carriers: 64, ..Config::default() }).unwrap()
 }
 
 /// Answers with a text, when a gate is open, and after the request body. Requests are written down when

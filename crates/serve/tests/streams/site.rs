@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use clearway_base::log::{Discard, Sink};
@@ -22,15 +21,7 @@ use clearway_runtime::{Config, LoopRef, Runtime};
 
 fn runtime() -> Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    let start = || {
-        Runtime::start(&Config {
-            loops: 2,
-            handover_after: Some(Duration::from_millis(1)),
-            handover_carriers: 64,
-            processors: Vec::new(),
-            sink: Arc::new(Discard),
-        })
-    };
+    let start = || Runtime::start(&Config { loops: 2, handover_carriers: 64, ..Config::default() });
     *RUNTIME.get_or_init(|| start().unwrap())
 }
 

@@ -99,14 +99,18 @@ fn connected(
     (server, client)
 }
 
+/// A server that gives tickets under a known key, and a client.
+fn with_tickets(version: Version) -> (Arc<Context>, Arc<Context>) {
+    let key = TicketKey::from_file(&[1; 80]).unwrap();
+    let tickets = Tickets::Ring(Arc::new(KeyRing::new(vec![key]).unwrap()));
+    let plan = Plan { tickets, versions: Versions::none().and(version), ..plan(ECDSA) };
+    (context(plan), context(client_plan()))
+}
+
 #[test]
 fn sessions_are_taken_up_by_clients() {
     for version in [Version::Tls12, Version::Tls13] {
-        let mut plan = plan(ECDSA);
-        let key = TicketKey::from_file(&[1; 80]).unwrap();
-        plan.tickets = Tickets::Ring(Arc::new(KeyRing::new(vec![key]).unwrap()));
-        plan.versions = Versions::none().and(version);
-        let (server, client) = (context(plan), context(client_plan()));
+        let (server, client) = with_tickets(version);
         let (_, mut first) = connected(&server, &client, None);
         assert!(!first.info().is_resumed);
         let kept = first.take_kept();
@@ -122,11 +126,7 @@ fn sessions_are_taken_up_by_clients() {
 fn changed_tickets_are_full_handshakes() {
     const NAME: [u8; 16] = [1; 16];
     for version in [Version::Tls12, Version::Tls13] {
-        let mut plan = plan(ECDSA);
-        let key = TicketKey::from_file(&[1; 80]).unwrap();
-        plan.tickets = Tickets::Ring(Arc::new(KeyRing::new(vec![key]).unwrap()));
-        plan.versions = Versions::none().and(version);
-        let (server, client) = (context(plan), context(client_plan()));
+        let (server, client) = with_tickets(version);
         let (_, mut first) = connected(&server, &client, None);
         let content = first.take_kept().remove(0).content;
         let at = content.windows(NAME.len()).position(|part| part == NAME).expect("the key's name");

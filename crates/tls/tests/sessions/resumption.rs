@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use clearway_tls::engine::{
-    EarlyData, Engine, Given, Keeping, Kept, Opened, Session, Step, Tickets, kept_key,
+    EarlyData, Engine, Given, Keeping, Kept, Opened, Plan, Session, Step, Tickets, kept_key,
 };
 use clearway_tls::hello::HelloReader;
 use clearway_tls::tickets::{KeyRing, TicketKey};
 use clearway_tls::{AwsLc, Context, Pair};
-use rustls::ClientConfig;
+use rustls::{ClientConfig, SupportedProtocolVersion};
 
 use crate::support::{ECDSA, Ends, TLS12, TLS13, client, client_config, context, plan};
 
@@ -20,7 +20,7 @@ fn ring(byte: u8) -> KeyRing {
     KeyRing::new(vec![key(byte)]).unwrap()
 }
 
-fn with_ring(byte: u8) -> clearway_tls::engine::Plan<Pair> {
+fn with_ring(byte: u8) -> Plan<Pair> {
     let mut plan = plan(ECDSA);
     plan.tickets = Tickets::Ring(Arc::new(ring(byte)));
     plan
@@ -165,14 +165,16 @@ fn resumes_kept(context: &Arc<Context>, config: &Arc<ClientConfig>, kept: &mut V
     ends.server.info().is_resumed
 }
 
+/// A server whose sessions are kept, the configuration of a client, and no session yet.
+fn keeping(version: &'static SupportedProtocolVersion) -> (Arc<Context>, Arc<ClientConfig>, Vec<Kept>) {
+    let plan = Plan { keeping: Keeping::Kept, ..plan(ECDSA) };
+    (context(plan), Arc::new(client_config(version)), Vec::new())
+}
+
 #[test]
 fn kept_sessions_are_taken_up_once() {
     for version in [TLS12, TLS13] {
-        let config = Arc::new(client_config(version));
-        let mut plan = plan(ECDSA);
-        plan.keeping = Keeping::Kept;
-        let context = context(plan);
-        let mut kept = Vec::new();
+        let (context, config, mut kept) = keeping(version);
         assert!(!resumes_kept(&context, &config, &mut kept));
         assert!(!kept.is_empty());
         assert!(kept.iter().all(|one| !one.key.is_empty() && !one.content.is_empty()));
@@ -185,11 +187,7 @@ fn kept_sessions_are_taken_up_once() {
 #[test]
 fn a_session_under_another_key_is_not_taken_up() {
     for version in [TLS12, TLS13] {
-        let config = Arc::new(client_config(version));
-        let mut plan = plan(ECDSA);
-        plan.keeping = Keeping::Kept;
-        let context = context(plan);
-        let mut kept = Vec::new();
+        let (context, config, mut kept) = keeping(version);
         resumes_kept(&context, &config, &mut kept);
         let wrong = Kept { key: vec![0; 32], content: kept.remove(0).content };
         let mut ends = Ends::with(&context, &config, |_| Given { kept: Some(wrong), ..Given::default() });
@@ -201,11 +199,7 @@ fn a_session_under_another_key_is_not_taken_up() {
 #[test]
 fn kept_content_that_is_none_is_not_taken_up() {
     for version in [TLS12, TLS13] {
-        let config = Arc::new(client_config(version));
-        let mut plan = plan(ECDSA);
-        plan.keeping = Keeping::Kept;
-        let context = context(plan);
-        let mut kept = Vec::new();
+        let (context, config, mut kept) = keeping(version);
         resumes_kept(&context, &config, &mut kept);
         for one in &mut kept {
             one.content.truncate(40);
