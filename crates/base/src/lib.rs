@@ -6,6 +6,7 @@
 pub mod base64;
 pub mod date;
 mod errno;
+pub mod json;
 pub mod kept_lines;
 pub mod log;
 pub mod memory;

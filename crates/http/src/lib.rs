@@ -55,7 +55,7 @@ pub use link::send_queue::{Completion, SendFailure};
 pub use link::stream::{
     Fault as StreamFault, Intake, STREAM_WINDOW_BYTES, Stream, StreamHead, StreamOutput, WindowExceeded,
 };
-pub use link::tls::{NotReceived, Offer, RecordSize, Remembered, Tls, TlsError, failure_level};
+pub use link::tls::{NotReceived, Offer, RecordSize, Remembered, Tls, failure_level};
 pub use link::transport::Transport;
 pub use metrics::Stage;
 pub use name_servers::{AskedServers, NAME_SERVERS, NameServers, NameServersConf, Resolving, Unresolved};

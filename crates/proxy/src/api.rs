@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use clearway_base::Errno;
+use clearway_base::json::{put, put_text};
 use clearway_base::log::Level;
 use clearway_http::{
     Chunk, Cost, Errand, Exchange, GROUP_EDITING, Mark, Module, Phase, PhaseHandler, Request, Step, Store,
@@ -19,7 +20,6 @@ use clearway_message::Method;
 use clearway_net::PeerAddr;
 use clearway_offload::{At, Blocking};
 
-use crate::api::json::{put, put_text};
 use crate::api::said::Said;
 use crate::upstreams::draft::UPSTREAMS_CONF;
 use crate::upstreams::editing::{Editing, NotEdited};

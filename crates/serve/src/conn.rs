@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 
 use clearway_base::Errno;
 use clearway_base::log::Level;
-use clearway_http::{Client, Http1Link, Listener, Parts, Setup, TlsError, Transport};
+use clearway_http::{Client, Http1Link, Listener, Parts, Setup, Transport, failure_level};
 use clearway_net::PeerAddr;
 use clearway_runtime::LoopRef;
+use clearway_tls::stream::TlsError;
 
 /// A connection.
 pub(crate) struct Conn {
@@ -75,7 +76,7 @@ impl Conn {
         match result {
             Err(error) if served > 0 && error.kind() == io::ErrorKind::ConnectionReset => {}
             Err(error) => match TlsError::find(&error) {
-                Some(error) => self.log(error.level(), action, format_args!("{error}")),
+                Some(error) => self.log(failure_level(error.failure()), action, format_args!("{error}")),
                 None => self.log(Level::Info, action, format_args!("recv() failed {}", Errno(&error))),
             },
             Ok(_) if served > 0 => {

@@ -284,6 +284,22 @@ impl Connection {
         }
     }
 
+    /// Waits before its first request until it can be read or has to be looked at; `action` is what the log
+    /// says was under way when the client took too long.
+    ///
+    /// # Errors
+    /// If it ends.
+    pub(crate) async fn wait_idle(&mut self, action: &str) -> Result<Idle, Ending> {
+        match poll_fn(|cx| self.poll_idle(cx)).await {
+            idle @ (Idle::New | Idle::Readable | Idle::Leaving) => Ok(idle),
+            Idle::Closed => Err(Ending),
+            Idle::TimedOut => {
+                self.conn.log(Level::Info, action, format_args!("{TIMED_OUT}"));
+                Err(Ending)
+            }
+        }
+    }
+
     /// Waits for what becomes of it while it is idle.
     #[inline]
     pub(crate) fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Idle> {

@@ -75,15 +75,7 @@ pub(crate) async fn begins_with_preface(connection: &mut Connection) -> Result<b
                 return Err(Ending);
             }
         }
-        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
-        match idle {
-            Idle::New | Idle::Readable | Idle::Leaving => {}
-            Idle::Closed => return Err(Ending),
-            Idle::TimedOut => {
-                connection.conn.log(Level::Info, "waiting for request", format_args!("{TIMED_OUT}"));
-                return Err(Ending);
-            }
-        }
+        idle = connection.wait_idle("waiting for request").await?;
     }
 }
 
@@ -560,7 +552,7 @@ struct Unsent<'e>(&'e std::io::Error);
 
 impl std::fmt::Display for Unsent<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match clearway_http::TlsError::find(self.0) {
+        match clearway_tls::stream::TlsError::find(self.0) {
             Some(error) => error.fmt(f),
             None => write!(f, "writev() failed {}", clearway_base::Errno(self.0)),
         }

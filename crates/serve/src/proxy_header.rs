@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use clearway_base::log::Level;
-use clearway_http::{Front, Parts, TIMED_OUT};
+use clearway_http::{Front, Parts};
 use clearway_net::proxy_protocol::{Broken, Progress, Proxied, parse};
 
 use crate::conn::Conn;
@@ -39,15 +39,7 @@ pub(crate) async fn read_front(connection: &mut Connection) -> Result<(), Ending
                 return Err(Ending);
             }
         }
-        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
-        match idle {
-            Idle::New | Idle::Readable | Idle::Leaving => {}
-            Idle::Closed => return Err(Ending),
-            Idle::TimedOut => {
-                connection.conn.log(Level::Info, READING, format_args!("{TIMED_OUT}"));
-                return Err(Ending);
-            }
-        }
+        idle = connection.wait_idle(READING).await?;
     }
 }
 

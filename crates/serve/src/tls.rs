@@ -139,15 +139,7 @@ async fn receive(connection: &mut Connection, input: &mut Vec<u8>, stage: Stage)
                 return Err(Ending);
             }
         }
-        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
-        match idle {
-            Idle::New | Idle::Readable | Idle::Leaving => {}
-            Idle::Closed => return Err(Ending),
-            Idle::TimedOut => {
-                connection.conn.log(Level::Info, HANDSHAKING, format_args!("{TIMED_OUT}"));
-                return Err(Ending);
-            }
-        }
+        idle = connection.wait_idle(HANDSHAKING).await?;
     }
 }
 

@@ -10,6 +10,8 @@ use clearway_base::units;
 use clearway_conf::error::message;
 use clearway_conf::{Directive, Error, Pos};
 
+use crate::setting::Setting;
+
 /// The directory of request bodies where no `client_body_temp_path` names another one: Debian's.
 pub const CLIENT_BODY_TEMP_DEFAULT: &str = "/var/lib/nginx/body";
 
@@ -137,6 +139,27 @@ impl TempPaths {
     #[must_use]
     pub fn list(&self) -> Vec<TempPath> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Gives the settings without a directory the default one, which is declared if one of them uses it.
+///
+/// # Errors
+/// If another use of the directory says something else of it.
+pub fn complete<'a>(
+    settings: impl Iterator<Item = &'a mut Setting<Option<Arc<TempPath>>>>,
+    default: &Path,
+    paths: Option<&TempPaths>,
+) -> Result<(), Error> {
+    let default = Arc::new(TempPath::default_at(default));
+    let mut is_used = false;
+    for setting in settings.filter(|setting| setting.is_none()) {
+        setting.set(Some(Arc::clone(&default)));
+        is_used = true;
+    }
+    match paths {
+        Some(paths) if is_used => paths.declare((*default).clone()),
+        _ => Ok(()),
     }
 }
 

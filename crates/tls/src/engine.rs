@@ -472,14 +472,20 @@ pub trait Session: Send {
 
     /// The peer's certificate, if it has sent one, in DER. That of a session which was taken up is the one
     /// that was sent when it began.
-    fn peer_certificate(&self) -> Option<Vec<u8>>;
+    fn peer_certificate(&self) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Sessions that are to be kept, once each.
-    fn take_kept(&mut self) -> Vec<Kept>;
+    fn take_kept(&mut self) -> Vec<Kept> {
+        Vec::new()
+    }
 
     /// Whether the peer's Finished is still to come, though data can be read: what is read may have been sent
     /// by an attacker that has recorded it (`$ssl_early_data`).
-    fn is_early(&self) -> bool;
+    fn is_early(&self) -> bool {
+        false
+    }
 
     /// Says what a server is shown that has asked ([`Step::Asked`]); the next step goes on with it.
     ///

@@ -37,6 +37,7 @@ mod refusal;
 pub mod self_signed;
 #[cfg(feature = "aws-lc")]
 mod session;
+pub mod stream;
 #[cfg(feature = "aws-lc")]
 mod sys;
 pub mod tickets;

@@ -37,7 +37,7 @@ pub use crate::idle::connection::{Connection, Identity, LOOK_AFTER_MS, Repeat};
 #[cfg(not(loom))]
 pub use crate::idle::pool::{Pool, PoolConfig, PoolCounts};
 #[cfg(not(loom))]
-pub use crate::idle::tls::{HandshakeFault, Shaken, TlsError, TlsStream};
+pub use crate::idle::tls::{HandshakeFault, Shaken, TlsStream};
 #[cfg(not(loom))]
 pub use crate::idle::transport::Transport;
 pub use crate::moment::Moment;

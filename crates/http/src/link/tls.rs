@@ -15,8 +15,9 @@ use std::task::{Context, Poll, Waker, ready};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_runtime::Socket;
-use clearway_tls::engine::{Failure, Info, Kept, Opened, Session, Step};
+use clearway_tls::engine::{Failure, Info, Opened, Session, Step};
 use clearway_tls::hello::Hello;
+use clearway_tls::stream::{End, Left, TlsError};
 use crossbeam_utils::atomic::AtomicCell;
 
 use crate::metrics;
@@ -167,20 +168,6 @@ enum Farewell {
     Said,
 }
 
-/// Whether the session has bytes to read without receiving any.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    Perhaps,
-}
-
-/// Whether something may follow the received bytes.
-enum End {
-    Open,
-    Closed,
-    Failed(Failure),
-}
-
 /// What was encrypted last: its content, what of that was reported as taken, and where its records are in the
 /// output.
 #[derive(Clone, Copy, Default)]
@@ -199,39 +186,6 @@ impl Flight {
         if sent >= length { self.bytes } else { (self.bytes as u64 * sent as u64 / length as u64) as usize }
     }
 }
-
-/// Why the session is over, as an error of reading and writing.
-#[derive(Debug)]
-pub struct TlsError {
-    call: &'static str,
-    failure: Failure,
-}
-
-impl TlsError {
-    fn of(call: &'static str, failure: Failure) -> io::Error {
-        io::Error::other(Self { call, failure })
-    }
-
-    /// What broke a connection, where it was TLS.
-    #[must_use]
-    pub fn find(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
-    }
-
-    /// At which level nginx logs it.
-    #[must_use]
-    pub fn level(&self) -> Level {
-        failure_level(&self.failure)
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed {}", self.call, self.failure)
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// Why nothing was received, as nginx logs it.
 pub struct NotReceived<'a>(pub &'a io::Error);
@@ -423,18 +377,6 @@ impl Session for Unbegun {
 
     fn info(&self) -> Info {
         Info::default()
-    }
-
-    fn peer_certificate(&self) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn take_kept(&mut self) -> Vec<Kept> {
-        Vec::new()
-    }
-
-    fn is_early(&self) -> bool {
-        false
     }
 }
 
@@ -640,18 +582,6 @@ mod tests {
 
         fn info(&self) -> Info {
             Info::default()
-        }
-
-        fn peer_certificate(&self) -> Option<Vec<u8>> {
-            None
-        }
-
-        fn take_kept(&mut self) -> Vec<Kept> {
-            Vec::new()
-        }
-
-        fn is_early(&self) -> bool {
-            false
         }
     }
 

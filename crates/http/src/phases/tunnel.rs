@@ -33,23 +33,27 @@ pub struct Tunnel<'a, 'c> {
 impl<'a, 'c> Exchange<'a, 'c> {
     /// Hands the client's connection over, whose head was pushed, and leaves soon. `None` for a subrequest,
     /// which has no client.
-    pub fn into_tunnel(self) -> Option<Tunnel<'a, 'c>> {
+    pub fn into_tunnel(mut self) -> Option<Tunnel<'a, 'c>> {
         debug_assert!(self.output.head_sent(), "the client has to be told");
         if !self.request.is_main() {
             return None;
         }
         self.output.state.end_in_tunnel();
-        let mut received = Vec::new();
-        if let Link::Http1(link) = self.request.link {
-            link.send_at_once(&self.request.location().core);
-            let head_end = self.request.start + self.request.parts.parser.len();
-            debug_assert!(head_end <= self.request.parts.input.len(), "a head lies in what was received");
-            received = self.request.parts.own().input.split_off(head_end);
-            self.request.parts.own().input.shrink_to_fit();
-            self.body.state.put_rest_into(&mut received);
-        }
+        let received = take_unread(self.request, &mut self.body);
+        self.request.parts.own().input.shrink_to_fit();
         Some(Tunnel { request: self.request, body: self.body, output: self.output, received })
     }
+}
+
+/// What has come behind the head and was not read. What is written from now on leaves at once.
+fn take_unread(request: &mut Request<'_>, body: &mut Body<'_>) -> Vec<u8> {
+    let Link::Http1(link) = request.link else { return Vec::new() };
+    link.send_at_once(&request.location().core);
+    let head_end = request.start + request.parts.parser.len();
+    debug_assert!(head_end <= request.parts.input.len(), "a head lies in what was received");
+    let mut received = request.parts.own().input.split_off(head_end);
+    body.state.put_rest_into(&mut received);
+    received
 }
 
 /// What a handler needs that reads and writes the client's bytes itself, while it keeps the request.
@@ -72,15 +76,7 @@ impl Exchange<'_, '_> {
     pub fn take_raw(&mut self) -> Vec<u8> {
         debug_assert!(self.may_take_raw(), "what waits to be sent would be lost");
         self.output.state.end_raw();
-        let mut received = Vec::new();
-        if let Link::Http1(link) = self.request.link {
-            link.send_at_once(&self.request.location().core);
-            let head_end = self.request.start + self.request.parts.parser.len();
-            debug_assert!(head_end <= self.request.parts.input.len(), "a head lies in what was received");
-            received = self.request.parts.own().input.split_off(head_end);
-            self.body.state.put_rest_into(&mut received);
-        }
-        received
+        take_unread(self.request, &mut self.body)
     }
 
     /// Reads from the client into the spare room of `data`, which there is; 0 when it has ended its

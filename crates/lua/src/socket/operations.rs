@@ -15,7 +15,7 @@ use clearway_http::{AskedServers, Unresolved};
 use clearway_net::connect::{AddressOwner, ConnectOptions, Local, Outbound};
 use clearway_os::outgoing::Remote;
 use clearway_runtime::{LoopRef, Timer};
-use clearway_upstream::TlsError;
+use clearway_tls::stream::TlsError;
 
 use super::connection::{Conn, Direction, Tcp, TcpState};
 use super::connector;

@@ -1,7 +1,4 @@
-//! JSON as the API takes it, one object with plain members, and the strings that it writes (RFC 8259). Pure
-//! functions.
-
-use std::io::Write;
+//! JSON as the API takes it: one object with plain members (RFC 8259). Pure functions.
 
 /// Members of an object at most.
 const MEMBERS_MAX: usize = 32;
@@ -145,28 +142,10 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a string with its quotes.
-pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    for character in text.chars() {
-        match character {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            control if control < ' ' => put(out, format_args!("\\u{:04x}", u32::from(control))),
-            character => put(out, format_args!("{character}")),
-        }
-    }
-    out.push(b'"');
-}
-
-/// Writes text as it is.
-pub(crate) fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("writing to memory does not fail");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clearway_base::json::put_text;
 
     #[test]
     fn plain_members_are_read() {

@@ -3,11 +3,11 @@
 
 use clearway_upstream::{Checked, Peer, ServerState};
 
-use crate::api::json::{put, put_text};
 use crate::upstreams::UpstreamGroup;
 use crate::upstreams::line::{Rank, ServerDraft};
 use crate::upstreams::metrics::state_of;
 use crate::upstreams::roster::Roster;
+use clearway_base::json::{put, put_text};
 
 /// What a `server` says.
 pub(crate) fn put_server(out: &mut Vec<u8>, id: u32, server: &ServerDraft) {

@@ -14,7 +14,8 @@ use clearway_cache::Lifetime;
 use clearway_http::{Answer, Exchange, Step};
 use clearway_net::connect::{Connecting, Local};
 use clearway_runtime::{LoopRef, Timer};
-use clearway_upstream::{Attempt as PeerAttempt, AttemptOutcome, Lease, QueuePlace, TlsError, Verdict};
+use clearway_tls::stream::TlsError;
+use clearway_upstream::{Attempt as PeerAttempt, AttemptOutcome, Lease, QueuePlace, Verdict};
 
 use crate::attempts::{Attempt, Attempts, CacheStatus, Connection};
 use crate::engine::asked::{Asked, AskedBody};

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 use super::transport::is_silent;
 use clearway_runtime::Socket;
 use clearway_tls::engine::{Failure, Kept, LoadError, Opened, Session, Shown, Step};
+use clearway_tls::stream::{End, Left, TlsError};
 
 /// What is received at once: a record of the largest size, bytes.
 const RECEIVE_BYTES: usize = 17 * 1024;
@@ -40,20 +41,6 @@ pub struct TlsStream {
     taken: Sums,
     /// The same when the present request began.
     before: Sums,
-}
-
-/// Whether the session has bytes to read without receiving any.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    Perhaps,
-}
-
-/// Whether something may follow the received bytes.
-enum End {
-    Open,
-    Closed,
-    Failed(Failure),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -97,33 +84,6 @@ impl fmt::Display for HandshakeFault {
         }
     }
 }
-
-/// Why a session broke, as an error of reading and writing.
-#[derive(Debug)]
-pub struct TlsError {
-    call: &'static str,
-    failure: Failure,
-}
-
-impl TlsError {
-    fn of(call: &'static str, failure: Failure) -> io::Error {
-        io::Error::other(Self { call, failure })
-    }
-
-    /// What broke a connection, where it was TLS.
-    #[must_use]
-    pub fn find(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed {}", self.call, self.failure)
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 impl TlsStream {
     /// Before the handshake.

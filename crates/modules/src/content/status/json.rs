@@ -3,8 +3,7 @@
 //! (`null` for none) and how many were in that bucket and in none before it, without the empty ones. Pure
 //! functions, run on loops.
 
-use std::io::Write;
-
+use clearway_base::json::{put, put_text};
 use clearway_metrics::{BUCKETS, Durations, Family, Labels, Value, bound_us};
 
 use super::PREFIX;
@@ -29,7 +28,7 @@ pub(super) fn write_value(out: &mut Vec<u8>, labels: &Labels<'_>, value: Value<'
         for (label, text) in labels.iter() {
             separate(out);
             put(out, format_args!("\"{label}\":"));
-            write_text(out, text);
+            put_text(out, text);
         }
         out.extend_from_slice(b"},");
     }
@@ -75,24 +74,6 @@ fn separate(out: &mut Vec<u8>) {
     if !matches!(out.last(), Some(b'{' | b'[')) {
         out.push(b',');
     }
-}
-
-/// A string in quotes.
-fn write_text(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    for character in text.chars() {
-        match character {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            control if control < ' ' => put(out, format_args!("\\u{:04x}", u32::from(control))),
-            character => put(out, format_args!("{character}")),
-        }
-    }
-    out.push(b'"');
-}
-
-fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("writing to memory does not fail");
 }
 
 #[cfg(test)]
