@@ -32,16 +32,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Asks the URI in the background of each request, with its method, arguments and body; what it \
               answers is dropped. May be given several times. The next request of the connection waits until \
               that has ended.",
-        example: "
-            location / {
-                mirror /mirror;
-                mirror_request_body off;
-            }
-
-            location = /mirror {
-                internal;
-                return 204;
-            }",
+        example: EXAMPLE_OF_MIRRORED,
         see: &["mirror_request_body", "internal"],
         handler: read_mirror,
     },
@@ -52,22 +43,25 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "mirror_request_body on | off",
         default: "mirror_request_body on;",
         doc: "Whether the body is read before anything else is done, so that the mirrored requests have it.",
-        example: "
-            location / {
-                mirror /mirror;
-                mirror_request_body off;
-            }
-
-            location = /mirror {
-                internal;
-                return 204;
-            }",
+        example: EXAMPLE_OF_MIRRORED,
         see: &["mirror", "internal"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&MIRROR_CONF).request_body, |directive| directive.flag(0))
         },
     },
 ];
+
+/// Of `mirror` and `mirror_request_body`.
+const EXAMPLE_OF_MIRRORED: &str = "
+    location / {
+        mirror /mirror;
+        mirror_request_body off;
+    }
+
+    location = /mirror {
+        internal;
+        return 204;
+    }";
 
 static MIRROR_CONF: ConfKey<MirrorConf> = ConfKey::new(Level::Location);
 

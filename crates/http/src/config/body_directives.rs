@@ -8,8 +8,9 @@ use std::sync::Arc;
 use clearway_base::log::Sink;
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_site::{
-    ConfKey, Level, Own, Setting, Value, context, msec, set, settings, temp_paths::CLIENT_BODY_TEMP_DEFAULT,
-    temp_paths::TempPath, temp_paths::TempPaths,
+    ConfKey, Level, Own, Setting, Value, context, msec, set, settings,
+    temp_paths::CLIENT_BODY_TEMP_DEFAULT,
+    temp_paths::{self, TempPath, TempPaths},
 };
 
 use crate::output::view::Presence;
@@ -35,12 +36,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_max_body_size SIZE",
         default: "client_max_body_size 1m;",
         doc: "How large the body of a request may be; a larger one is answered with 413. 0 is no limit.",
-        example: "
-            location /upload/ {
-                client_max_body_size 64m;
-                client_body_buffer_size 128k;
-                client_body_timeout 30s;
-            }",
+        example: EXAMPLE_OF_UPLOADS,
         see: &[
             "client_body_buffer_size",
             "client_body_timeout",
@@ -57,12 +53,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "client_body_buffer_size 8k;",
         doc: "How much of a body is kept in memory. One that is longer by a quarter still is, if its length \
               is known; all others are written to a file.",
-        example: "
-            location /upload/ {
-                client_max_body_size 64m;
-                client_body_buffer_size 128k;
-                client_body_timeout 30s;
-            }",
+        example: EXAMPLE_OF_UPLOADS,
         see: &[
             "client_max_body_size",
             "client_body_timeout",
@@ -120,12 +111,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_body_timeout TIME",
         default: "client_body_timeout 60s;",
         doc: "How long a client may send nothing of a body before its connection is closed (408).",
-        example: "
-            location /upload/ {
-                client_max_body_size 64m;
-                client_body_buffer_size 128k;
-                client_body_timeout 30s;
-            }",
+        example: EXAMPLE_OF_UPLOADS,
         see: &[
             "client_max_body_size",
             "client_body_buffer_size",
@@ -202,6 +188,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: |scope, directive| set(directive, &mut conf(scope).lingering_timeout_ms, msec),
     },
 ];
+
+/// Of `client_max_body_size`, `client_body_buffer_size` and `client_body_timeout`.
+const EXAMPLE_OF_UPLOADS: &str = "
+    location /upload/ {
+        client_max_body_size 64m;
+        client_body_buffer_size 128k;
+        client_body_timeout 30s;
+    }";
 
 static VARIABLES: &[VariableSpec] = &[
     VariableSpec {
@@ -318,16 +312,6 @@ fn finish(load: &mut Load) -> Result<(), Error> {
     let paths = load.environment().services.find::<TempPaths>().cloned();
     let log = load.environment().error_log.clone();
     *load.main(&BODY_MAIN).log = Some(log);
-    let default = Arc::new(TempPath::default_at(Path::new(CLIENT_BODY_TEMP_DEFAULT)));
-    let mut is_used = false;
-    for conf in load.all_locations(&BODY_CONF) {
-        if conf.temp_path.is_none() {
-            conf.temp_path.set(Some(Arc::clone(&default)));
-            is_used = true;
-        }
-    }
-    match paths {
-        Some(paths) if is_used => paths.declare((*default).clone()),
-        _ => Ok(()),
-    }
+    let settings = load.all_locations(&BODY_CONF).map(|conf| &mut conf.temp_path);
+    temp_paths::complete(settings, Path::new(CLIENT_BODY_TEMP_DEFAULT), paths.as_ref())
 }

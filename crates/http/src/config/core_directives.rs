@@ -186,14 +186,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "types { TYPE EXTENSION …; … }",
         default: "types { text/html html; image/gif gif; image/jpeg jpg; }",
         doc: "The `Content-Type` of files by the extension of their names.",
-        example: "
-            types {
-                text/html       html htm;
-                image/avif      avif;
-                application/wasm wasm;
-            }
-
-            default_type application/octet-stream;",
+        example: EXAMPLE_OF_TYPES,
         see: &["default_type", "charset_types", "include"],
         handler: types,
     },
@@ -204,14 +197,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "default_type TYPE",
         default: "default_type text/plain;",
         doc: "The `Content-Type` of files whose extension `types` does not have.",
-        example: "
-            types {
-                text/html       html htm;
-                image/avif      avif;
-                application/wasm wasm;
-            }
-
-            default_type application/octet-stream;",
+        example: EXAMPLE_OF_TYPES,
         see: &["types", "charset_types", "include"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_location().default_type, |d| d.value(0))
@@ -305,10 +291,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "keepalive_timeout 75s;",
         doc: "How long an idle connection waits for another request; 0 closes after each. The second one is \
               sent to the client in `Keep-Alive`.",
-        example: "
-            keepalive_timeout 65s 60s;
-            keepalive_requests 10000;
-            keepalive_time 30m;",
+        example: EXAMPLE_OF_KEEPALIVE,
         see: &[
             "keepalive_requests",
             "keepalive_time",
@@ -340,17 +323,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive_requests NUMBER",
         default: "keepalive_requests 1000;",
         doc: "After how many requests a connection is closed.",
-        example: "
-            keepalive_timeout 65s 60s;
-            keepalive_requests 10000;
-            keepalive_time 30m;",
-        see: &[
-            "keepalive_timeout",
-            "keepalive_time",
-            "keepalive_min_timeout",
-            "keepalive_disable",
-            "client_header_timeout",
-        ],
+        example: EXAMPLE_OF_KEEPALIVE,
+        see: &["keepalive_timeout", "keepalive_time"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.core_location().keepalive_requests, |d| d.number(0))
         },
@@ -362,17 +336,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "keepalive_time TIME",
         default: "keepalive_time 1h;",
         doc: "After which time a connection is closed with the next response.",
-        example: "
-            keepalive_timeout 65s 60s;
-            keepalive_requests 10000;
-            keepalive_time 30m;",
-        see: &[
-            "keepalive_timeout",
-            "keepalive_requests",
-            "keepalive_min_timeout",
-            "keepalive_disable",
-            "client_header_timeout",
-        ],
+        example: EXAMPLE_OF_KEEPALIVE,
+        see: &["keepalive_timeout", "keepalive_requests"],
         handler: |scope, directive| set(directive, &mut scope.conf.core_location().keepalive_time_ms, msec),
     },
     Spec {
@@ -394,11 +359,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "client_header_timeout TIME",
         default: "client_header_timeout 60s;",
         doc: "How long a client may take for the head of a request before its connection is closed (408).",
-        example: "
-            client_header_timeout 20s;
-            client_header_buffer_size 2k;
-            large_client_header_buffers 8 16k;
-            max_headers 100;",
+        example: EXAMPLE_OF_REQUEST_HEADS,
         see: &[
             "client_header_buffer_size",
             "large_client_header_buffers",
@@ -418,11 +379,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "client_header_buffer_size 1k;",
         doc: "How much of a head is read before the large buffers are used. Of the default server of an \
               address.",
-        example: "
-            client_header_timeout 20s;
-            client_header_buffer_size 2k;
-            large_client_header_buffers 8 16k;
-            max_headers 100;",
+        example: EXAMPLE_OF_REQUEST_HEADS,
         see: &[
             "client_header_timeout",
             "large_client_header_buffers",
@@ -442,11 +399,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "large_client_header_buffers 4 8k;",
         doc: "How many large buffers a head may need and their size. A request line beyond one is answered \
               with 414, a header line with 400.",
-        example: "
-            client_header_timeout 20s;
-            client_header_buffer_size 2k;
-            large_client_header_buffers 8 16k;
-            max_headers 100;",
+        example: EXAMPLE_OF_REQUEST_HEADS,
         see: &[
             "client_header_timeout",
             "client_header_buffer_size",
@@ -472,6 +425,29 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: |_, directive| match_limit(directive).map(|_| ()),
     },
 ];
+
+/// Of `keepalive_timeout`, `keepalive_requests` and `keepalive_time`.
+const EXAMPLE_OF_KEEPALIVE: &str = "
+    keepalive_timeout 65s 60s;
+    keepalive_requests 10000;
+    keepalive_time 30m;";
+
+/// Of `types` and `default_type`.
+const EXAMPLE_OF_TYPES: &str = "
+    types {
+        text/html       html htm;
+        image/avif      avif;
+        application/wasm wasm;
+    }
+
+    default_type application/octet-stream;";
+
+/// Of `client_header_timeout`, `client_header_buffer_size` and `large_client_header_buffers`.
+const EXAMPLE_OF_REQUEST_HEADS: &str = "
+    client_header_timeout 20s;
+    client_header_buffer_size 2k;
+    large_client_header_buffers 8 16k;
+    max_headers 100;";
 
 fn listen(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let argument = &directive.args[0];

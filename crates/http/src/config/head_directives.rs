@@ -52,16 +52,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "absolute_redirect on | off",
         default: "absolute_redirect on;",
         doc: "Whether a `Location` that is a path of this server is sent with scheme and host before it.",
-        example: "
-            server {
-                listen 8080;
-                server_name www.example.com;
-
-                absolute_redirect on;
-                # Redirects name www.example.com whatever the client asked for, and no port.
-                server_name_in_redirect on;
-                port_in_redirect off;
-            }",
+        example: EXAMPLE_OF_REDIRECTS,
         see: &["server_name_in_redirect", "port_in_redirect", "return", "rewrite", "server_name"],
         handler: |scope, directive| {
             let choice = [RedirectUrl::Absolute, RedirectUrl::AsGiven];
@@ -77,16 +68,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "server_name_in_redirect on | off",
         default: "server_name_in_redirect off;",
         doc: "Whether that host is the first `server_name`, and not the one that the client asked for.",
-        example: "
-            server {
-                listen 8080;
-                server_name www.example.com;
-
-                absolute_redirect on;
-                # Redirects name www.example.com whatever the client asked for, and no port.
-                server_name_in_redirect on;
-                port_in_redirect off;
-            }",
+        example: EXAMPLE_OF_REDIRECTS,
         see: &["absolute_redirect", "port_in_redirect", "return", "rewrite", "server_name"],
         handler: |scope, directive| {
             let choice = [RedirectHost::ServerName, RedirectHost::Requested];
@@ -102,16 +84,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "port_in_redirect on | off",
         default: "port_in_redirect on;",
         doc: "Whether a port other than 80 is sent with that host.",
-        example: "
-            server {
-                listen 8080;
-                server_name www.example.com;
-
-                absolute_redirect on;
-                # Redirects name www.example.com whatever the client asked for, and no port.
-                server_name_in_redirect on;
-                port_in_redirect off;
-            }",
+        example: EXAMPLE_OF_REDIRECTS,
         see: &["absolute_redirect", "server_name_in_redirect", "return", "rewrite", "server_name"],
         handler: |scope, directive| {
             let choice = [RedirectPort::Shown, RedirectPort::Hidden];
@@ -158,6 +131,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `absolute_redirect`, `server_name_in_redirect` and `port_in_redirect`.
+const EXAMPLE_OF_REDIRECTS: &str = "
+    server {
+        listen 8080;
+        server_name www.example.com;
+
+        absolute_redirect on;
+        # Redirects name www.example.com whatever the client asked for, and no port.
+        server_name_in_redirect on;
+        port_in_redirect off;
+    }";
 
 /// The first for `on`, the second for `off`.
 fn either<T>(directive: &Directive, [on, off]: [T; 2]) -> Result<T, Error> {

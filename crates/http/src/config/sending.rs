@@ -70,12 +70,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "sendfile off;",
         doc: "Whether files of more than 16 KiB are sent by sendfile(2), without being copied; small ones \
               leave together with the head of the response in either case.",
-        example: "
-            location /downloads/ {
-                sendfile on;
-                sendfile_max_chunk 512k;
-                tcp_nopush on;
-            }",
+        example: EXAMPLE_OF_DOWNLOADS,
         see: &["sendfile_max_chunk", "tcp_nopush", "tcp_nodelay", "aio", "directio"],
         handler: |scope, d| set(d, &mut scope.conf.sending().sendfile, |d| d.flag(0)),
     },
@@ -87,12 +82,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "sendfile_max_chunk 2m;",
         doc: "How much one call of sendfile(2) sends; 0 is no limit. A fast client does not keep the loop \
               from others for longer than that.",
-        example: "
-            location /downloads/ {
-                sendfile on;
-                sendfile_max_chunk 512k;
-                tcp_nopush on;
-            }",
+        example: EXAMPLE_OF_DOWNLOADS,
         see: &["sendfile", "tcp_nopush", "tcp_nodelay", "aio", "directio"],
         handler: |scope, d| set(d, &mut scope.conf.sending().sendfile_max_chunk_bytes, |d| d.size(0)),
     },
@@ -104,12 +94,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "tcp_nopush off;",
         doc: "Whether a file that takes several calls of sendfile(2) leaves in full packets all the same \
               (TCP_CORK). The head of a response and the beginning of its file share packets always.",
-        example: "
-            location /downloads/ {
-                sendfile on;
-                sendfile_max_chunk 512k;
-                tcp_nopush on;
-            }",
+        example: EXAMPLE_OF_DOWNLOADS,
         see: &["sendfile", "sendfile_max_chunk", "tcp_nodelay", "aio", "directio"],
         handler: |scope, d| set(d, &mut scope.conf.sending().tcp_nopush, |d| d.flag(0)),
     },
@@ -176,11 +161,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "postpone_output 1460;",
         doc: "With less than this nothing is sent while more of the response is to come, unless the module \
               that makes it asks for that.",
-        example: "
-            location /stream/ {
-                postpone_output 0;
-                output_buffers 4 64k;
-            }",
+        example: EXAMPLE_OF_BUFFERS,
         see: &["output_buffers", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().postpone_output_bytes, |d| d.size(0)),
     },
@@ -192,11 +173,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "output_buffers 2 32k;",
         doc: "How much of a file is in memory at a time while it is sent without sendfile(2): so many \
               buffers of that size, 1m at most.",
-        example: "
-            location /stream/ {
-                postpone_output 0;
-                output_buffers 4 64k;
-            }",
+        example: EXAMPLE_OF_BUFFERS,
         see: &["postpone_output", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().output_buffers, |d| d.buffers(0)),
     },
@@ -208,12 +185,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "limit_rate 0;",
         doc: "Bytes per second that a response may be sent with; 0 is no limit. May have variables in it, \
               and `set $limit_rate` says otherwise for one request.",
-        example: "
-            location /video/ {
-                # The first 2 MiB as fast as the network takes them, so that the player can begin.
-                limit_rate_after 2m;
-                limit_rate 500k;
-            }",
+        example: EXAMPLE_OF_LIMITED_RATE,
         see: &["limit_rate_after", "limit_conn", "limit_req"],
         handler: |scope, d| read_size(scope, d, |sending| &mut sending.limit_rate),
     },
@@ -224,12 +196,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_rate_after SIZE",
         default: "limit_rate_after 0;",
         doc: "How much of a response is sent before its rate is limited. May have variables in it.",
-        example: "
-            location /video/ {
-                # The first 2 MiB as fast as the network takes them, so that the player can begin.
-                limit_rate_after 2m;
-                limit_rate 500k;
-            }",
+        example: EXAMPLE_OF_LIMITED_RATE,
         see: &["limit_rate", "limit_conn", "limit_req"],
         handler: |scope, d| read_size(scope, d, |sending| &mut sending.limit_rate_after),
     },
@@ -243,15 +210,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               (`threads=POOL`, which may have variables in it), or with `off` the loop itself, which keeps \
               other clients waiting. Without the directive and with `on` and `threads` it is the pool \
               `default`. What is in memory never goes to a pool.",
-        example: "
-            location /video/ {
-                aio threads;
-                read_ahead 512k;
-
-                # Large files do not push small ones out of the page cache.
-                directio 16m;
-                directio_alignment 4k;
-            }",
+        example: EXAMPLE_OF_LARGE_FILES,
         see: &["directio", "directio_alignment", "read_ahead", "thread_pool", "sendfile"],
         handler: aio,
     },
@@ -274,15 +233,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "read_ahead 0;",
         doc: "Unless it is 0 the kernel is told that files of more than 128 KiB are read in order. How far \
               it reads ahead is its own decision.",
-        example: "
-            location /video/ {
-                aio threads;
-                read_ahead 512k;
-
-                # Large files do not push small ones out of the page cache.
-                directio 16m;
-                directio_alignment 4k;
-            }",
+        example: EXAMPLE_OF_LARGE_FILES,
         see: &["aio", "directio", "directio_alignment", "thread_pool", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().read_ahead_bytes, |d| d.size(0)),
     },
@@ -294,15 +245,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "directio off;",
         doc: "Files of this size and above are read past the page cache (O_DIRECT), always by threads of a \
               pool.",
-        example: "
-            location /video/ {
-                aio threads;
-                read_ahead 512k;
-
-                # Large files do not push small ones out of the page cache.
-                directio 16m;
-                directio_alignment 4k;
-            }",
+        example: EXAMPLE_OF_LARGE_FILES,
         see: &["aio", "directio_alignment", "read_ahead", "thread_pool", "sendfile"],
         handler: |scope, d| {
             set(d, &mut scope.conf.sending().directio, |d| match &d.args[0][..] {
@@ -318,15 +261,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "directio_alignment SIZE",
         default: "directio_alignment 512;",
         doc: "Reads of `directio` begin and end at multiples of this; XFS on some disks wants 4k.",
-        example: "
-            location /video/ {
-                aio threads;
-                read_ahead 512k;
-
-                # Large files do not push small ones out of the page cache.
-                directio 16m;
-                directio_alignment 4k;
-            }",
+        example: EXAMPLE_OF_LARGE_FILES,
         see: &["aio", "directio", "read_ahead", "thread_pool", "sendfile"],
         handler: |scope, d| set(d, &mut scope.conf.sending().directio_alignment, |d| d.offset(0)),
     },
@@ -391,6 +326,40 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: |scope, d| set(d, &mut scope.conf.sending().hash_sizes[1], |d| d.number(0)),
     },
 ];
+
+/// Of `sendfile`, `sendfile_max_chunk` and `tcp_nopush`.
+const EXAMPLE_OF_DOWNLOADS: &str = "
+    location /downloads/ {
+        sendfile on;
+        sendfile_max_chunk 512k;
+        tcp_nopush on;
+    }";
+
+/// Of `postpone_output` and `output_buffers`.
+const EXAMPLE_OF_BUFFERS: &str = "
+    location /stream/ {
+        postpone_output 0;
+        output_buffers 4 64k;
+    }";
+
+/// Of `limit_rate` and `limit_rate_after`.
+const EXAMPLE_OF_LIMITED_RATE: &str = "
+    location /video/ {
+        # The first 2 MiB as fast as the network takes them, so that the player can begin.
+        limit_rate_after 2m;
+        limit_rate 500k;
+    }";
+
+/// Of `aio`, `read_ahead`, `directio` and `directio_alignment`.
+const EXAMPLE_OF_LARGE_FILES: &str = "
+    location /video/ {
+        aio threads;
+        read_ahead 512k;
+
+        # Large files do not push small ones out of the page cache.
+        directio 16m;
+        directio_alignment 4k;
+    }";
 
 fn read_size(
     scope: &mut Scope<'_, Load>,

@@ -34,13 +34,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Lets clients with this address, of this network (`10.0.0.0/8`, `2001:db8::/32`) or on unix \
               sockets pass. Of the `allow` and `deny` of a level the first one counts that has the client's \
               address; a level that has any inherits none.",
-        example: "
-            location /status/ {
-                deny 192.0.2.1;
-                allow 192.0.2.0/24;
-                allow 2001:db8::/32;
-                deny all;
-            }",
+        example: EXAMPLE_OF_ADDRESSES,
         see: &["deny", "satisfy", "limit_except", "auth_basic", "set_real_ip_from"],
         handler: |scope, directive| add(scope, directive, Verdict::Allow),
     },
@@ -51,17 +45,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "deny ADDRESS | NETWORK | unix: | all",
         default: "",
         doc: "Refuses clients with this address, of this network or on unix sockets (403).",
-        example: "
-            location /status/ {
-                deny 192.0.2.1;
-                allow 192.0.2.0/24;
-                allow 2001:db8::/32;
-                deny all;
-            }",
+        example: EXAMPLE_OF_ADDRESSES,
         see: &["allow", "satisfy", "limit_except", "auth_basic", "set_real_ip_from"],
         handler: |scope, directive| add(scope, directive, Verdict::Deny),
     },
 ];
+
+/// Of `allow` and `deny`.
+const EXAMPLE_OF_ADDRESSES: &str = "
+    location /status/ {
+        deny 192.0.2.1;
+        allow 192.0.2.0/24;
+        allow 2001:db8::/32;
+        deny all;
+    }";
 
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::Access, cost: Cost::Cheap, enabled: is_enabled, handler }];

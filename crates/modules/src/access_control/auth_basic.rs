@@ -52,11 +52,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Asks for a user and a password, which must be those of a line of `auth_basic_user_file`; \
               clients are shown the realm, which may have variables in it. `off` ends what an enclosing \
               level says.",
-        example: r#"
-            location /private/ {
-                auth_basic "Private area";
-                auth_basic_user_file conf/htpasswd;
-            }"#,
+        example: EXAMPLE_OF_PASSWORDS,
         see: &["auth_basic_user_file", "satisfy", "auth_delay", "auth_request"],
         handler: |scope, directive| {
             let realm = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
@@ -74,15 +70,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
               configuration file. Passwords are hashed by crypt(3) (DES, `$1$`, `$5$`, `$6$`, bcrypt, \
               yescrypt, as the system has them), as `$apr1$`, `{SHA}` or `{SSHA}`, or stand there in the \
               clear behind `{PLAIN}`. Changes hold from the next request on.",
-        example: r#"
-            location /private/ {
-                auth_basic "Private area";
-                auth_basic_user_file conf/htpasswd;
-            }"#,
+        example: EXAMPLE_OF_PASSWORDS,
         see: &["auth_basic", "satisfy", "auth_delay", "auth_request"],
         handler: read_user_file,
     },
 ];
+
+/// Of `auth_basic` and `auth_basic_user_file`.
+const EXAMPLE_OF_PASSWORDS: &str = r#"
+    location /private/ {
+        auth_basic "Private area";
+        auth_basic_user_file conf/htpasswd;
+    }"#;
 
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::Access, cost: Cost::Cheap, enabled: is_enabled, handler }];

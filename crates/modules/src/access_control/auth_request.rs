@@ -34,17 +34,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "auth_request off;",
         doc: "Asks the URI, with `GET`, whether a client may: it may if the status is 2xx, it may not if \
               that is 401 or 403, and anything else is an error.",
-        example: "
-            location /private/ {
-                auth_request /auth;
-                auth_request_set $user_id $sent_http_x_user;
-                add_header X-User $user_id;
-            }
-
-            location = /auth {
-                internal;
-                return 204;
-            }",
+        example: EXAMPLE_OF_ASKED_FIRST,
         see: &["auth_request_set", "satisfy", "auth_basic", "internal"],
         handler: |scope, directive| {
             let uri = &mut scope.conf.location(&AUTH_REQUEST_CONF).uri;
@@ -64,21 +54,24 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Gives a variable a value when the authorization request has ended. Variables in the value are \
               those of that request.",
-        example: "
-            location /private/ {
-                auth_request /auth;
-                auth_request_set $user_id $sent_http_x_user;
-                add_header X-User $user_id;
-            }
-
-            location = /auth {
-                internal;
-                return 204;
-            }",
+        example: EXAMPLE_OF_ASKED_FIRST,
         see: &["auth_request", "satisfy", "auth_basic", "internal"],
         handler: read_set,
     },
 ];
+
+/// Of `auth_request` and `auth_request_set`.
+const EXAMPLE_OF_ASKED_FIRST: &str = "
+    location /private/ {
+        auth_request /auth;
+        auth_request_set $user_id $sent_http_x_user;
+        add_header X-User $user_id;
+    }
+
+    location = /auth {
+        internal;
+        return 204;
+    }";
 
 static AUTH_REQUEST_CONF: ConfKey<AuthRequestConf> = ConfKey::new(Level::Location);
 

@@ -50,14 +50,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               thousand values, whatever their length; where it is full, requests with another value are \
               refused. Counts outlive reloads; what a worker has counted that was killed counts no more. The \
               key of a zone cannot be changed by a reload.",
-        example: "
-            limit_conn_zone $binary_remote_addr zone=addresses:10m;
-
-            server {
-                location /download/ {
-                    limit_conn addresses 4;
-                }
-            }",
+        example: EXAMPLE_OF_ZONE,
         see: &["limit_conn", "limit_conn_status", "limit_rate", "limit_req"],
         handler: read_zone,
     },
@@ -69,14 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "How many requests with the same value of the zone's key are served at once, up to 65535. \
               Connections that are idle do not count. Several at one level all hold.",
-        example: "
-            limit_conn_zone $binary_remote_addr zone=addresses:10m;
-
-            server {
-                location /download/ {
-                    limit_conn addresses 4;
-                }
-            }",
+        example: EXAMPLE_OF_ZONE,
         see: &["limit_conn_zone", "limit_conn_status", "limit_rate", "limit_req"],
         handler: read_limit,
     },
@@ -87,16 +73,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_conn_log_level info | notice | warn | error",
         default: "limit_conn_log_level error",
         doc: "How severe a line about a request that was refused is.",
-        example: "
-            limit_conn_zone $binary_remote_addr zone=addresses:10m;
-
-            server {
-                limit_conn addresses 20;
-                limit_conn_status 429;
-                limit_conn_log_level warn;
-                # Only the log and $limit_conn_status tell what would have been refused.
-                limit_conn_dry_run on;
-            }",
+        example: EXAMPLE_OF_REFUSALS,
         see: &["limit_conn_status", "limit_conn_dry_run", "limit_conn"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_log_level(directive),
     },
@@ -107,16 +84,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_conn_status CODE",
         default: "limit_conn_status 503",
         doc: "The status of requests that are refused, from 400 to 599.",
-        example: "
-            limit_conn_zone $binary_remote_addr zone=addresses:10m;
-
-            server {
-                limit_conn addresses 20;
-                limit_conn_status 429;
-                limit_conn_log_level warn;
-                # Only the log and $limit_conn_status tell what would have been refused.
-                limit_conn_dry_run on;
-            }",
+        example: EXAMPLE_OF_REFUSALS,
         see: &["limit_conn_log_level", "limit_conn_dry_run", "limit_conn"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_status(directive),
     },
@@ -127,20 +95,33 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_conn_dry_run on | off",
         default: "limit_conn_dry_run off",
         doc: "Counts and logs, but lets all requests pass.",
-        example: "
-            limit_conn_zone $binary_remote_addr zone=addresses:10m;
-
-            server {
-                limit_conn addresses 20;
-                limit_conn_status 429;
-                limit_conn_log_level warn;
-                # Only the log and $limit_conn_status tell what would have been refused.
-                limit_conn_dry_run on;
-            }",
+        example: EXAMPLE_OF_REFUSALS,
         see: &["limit_conn_status", "limit_conn_log_level", "limit_conn"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_dry_run(directive),
     },
 ];
+
+/// Of `limit_conn_zone` and `limit_conn`.
+const EXAMPLE_OF_ZONE: &str = "
+    limit_conn_zone $binary_remote_addr zone=addresses:10m;
+
+    server {
+        location /download/ {
+            limit_conn addresses 4;
+        }
+    }";
+
+/// Of `limit_conn_log_level`, `limit_conn_status` and `limit_conn_dry_run`.
+const EXAMPLE_OF_REFUSALS: &str = "
+    limit_conn_zone $binary_remote_addr zone=addresses:10m;
+
+    server {
+        limit_conn addresses 20;
+        limit_conn_status 429;
+        limit_conn_log_level warn;
+        # Only the log and $limit_conn_status tell what would have been refused.
+        limit_conn_dry_run on;
+    }";
 
 static VARIABLES: &[VariableSpec] = &[VariableSpec {
     name: "limit_conn_status",

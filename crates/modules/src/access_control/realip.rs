@@ -35,12 +35,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Proxies that are trusted to tell the client's address; `unix:` are all unix sockets. Names \
               are resolved when the configuration is read.",
-        example: "
-            # Behind two balancers, which append to X-Forwarded-For.
-            set_real_ip_from 192.0.2.0/24;
-            set_real_ip_from 2001:db8:1::/48;
-            real_ip_header X-Forwarded-For;
-            real_ip_recursive on;",
+        example: EXAMPLE_OF_BEHIND_BALANCERS,
         see: &["real_ip_header", "real_ip_recursive", "listen", "allow"],
         handler: set_real_ip_from,
     },
@@ -52,12 +47,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "real_ip_header X-Real-IP;",
         doc: "Where trusted proxies write the address of the client, with or without a port. Of addresses in \
               a list the last one counts.",
-        example: "
-            # Behind two balancers, which append to X-Forwarded-For.
-            set_real_ip_from 192.0.2.0/24;
-            set_real_ip_from 2001:db8:1::/48;
-            real_ip_header X-Forwarded-For;
-            real_ip_recursive on;",
+        example: EXAMPLE_OF_BEHIND_BALANCERS,
         see: &["set_real_ip_from", "real_ip_recursive", "listen", "allow"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&REALIP_CONF).place, |directive| {
@@ -72,12 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "real_ip_recursive on | off",
         default: "real_ip_recursive off;",
         doc: "Whether of addresses in a list the last one counts that is not trusted itself.",
-        example: "
-            # Behind two balancers, which append to X-Forwarded-For.
-            set_real_ip_from 192.0.2.0/24;
-            set_real_ip_from 2001:db8:1::/48;
-            real_ip_header X-Forwarded-For;
-            real_ip_recursive on;",
+        example: EXAMPLE_OF_BEHIND_BALANCERS,
         see: &["set_real_ip_from", "real_ip_header", "listen", "allow"],
         handler: |scope, directive| {
             set(directive, &mut scope.conf.location(&REALIP_CONF).depth, |directive| {
@@ -86,6 +71,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `set_real_ip_from`, `real_ip_header` and `real_ip_recursive`.
+const EXAMPLE_OF_BEHIND_BALANCERS: &str = "
+    # Behind two balancers, which append to X-Forwarded-For.
+    set_real_ip_from 192.0.2.0/24;
+    set_real_ip_from 2001:db8:1::/48;
+    real_ip_header X-Forwarded-For;
+    real_ip_recursive on;";
 
 static VARIABLES: &[VariableSpec] = &[
     VariableSpec {

@@ -41,19 +41,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               holds, in seconds since the epoch; a text with variables, such as `$arg_md5,$arg_expires`. \
               `$secure_link` is `1` for a link that holds, `0` for one that has expired, and empty for all \
               others.",
-        example: r#"
-            location /files/ {
-                # /files/a.zip?md5=…&expires=1893456000
-                secure_link $arg_md5,$arg_expires;
-                secure_link_md5 "$secure_link_expires$uri the-secret";
-
-                if ($secure_link = "") {
-                    return 403;
-                }
-                if ($secure_link = "0") {
-                    return 410;
-                }
-            }"#,
+        example: EXAMPLE_OF_SIGNED_LINKS,
         see: &["secure_link_md5", "secure_link_secret", "valid_referers"],
         handler: |scope, directive| read(scope, directive, |conf| &mut conf.link),
     },
@@ -65,19 +53,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "The text whose MD5 the hash of a link must be; with a secret in it, and with variables for all \
               that is to be protected, such as `$secure_link_expires$uri secret`.",
-        example: r#"
-            location /files/ {
-                # /files/a.zip?md5=…&expires=1893456000
-                secure_link $arg_md5,$arg_expires;
-                secure_link_md5 "$secure_link_expires$uri the-secret";
-
-                if ($secure_link = "") {
-                    return 403;
-                }
-                if ($secure_link = "0") {
-                    return 410;
-                }
-            }"#,
+        example: EXAMPLE_OF_SIGNED_LINKS,
         see: &["secure_link", "secure_link_secret", "valid_referers"],
         handler: |scope, directive| read(scope, directive, |conf| &mut conf.md5),
     },
@@ -105,6 +81,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `secure_link` and `secure_link_md5`.
+const EXAMPLE_OF_SIGNED_LINKS: &str = r#"
+    location /files/ {
+        # /files/a.zip?md5=…&expires=1893456000
+        secure_link $arg_md5,$arg_expires;
+        secure_link_md5 "$secure_link_expires$uri the-secret";
+
+        if ($secure_link = "") {
+            return 403;
+        }
+        if ($secure_link = "0") {
+            return 410;
+        }
+    }"#;
 
 static VARIABLES: &[VariableSpec] = &[
     VariableSpec {

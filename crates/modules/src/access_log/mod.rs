@@ -50,18 +50,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               are escaped: `\\xXX` for quotes, backslashes and what is not printable ASCII (`default`, \
               with `-` for a variable that has no value), as in JSON strings (`json`), or not at all \
               (`none`).",
-        example: r#"
-            log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
-
-            map $status $is_error {
-                ~^[45]  1;
-                default 0;
-            }
-
-            server {
-                access_log logs/access.log timed buffer=64k flush=5s;
-                access_log logs/errors.log combined if=$is_error;
-            }"#,
+        example: EXAMPLE_OF_LOGS,
         see: &["access_log", "error_log", "open_log_file_cache", "log_subrequest"],
         handler: directives::read_log_format,
     },
@@ -79,18 +68,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               compresses them, 64k if `buffer=` does not say otherwise. A request is not logged if the \
               value of `if=` is empty or `0`. Lines are written by a thread of their own; no loop waits for \
               a disk.",
-        example: r#"
-            log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
-
-            map $status $is_error {
-                ~^[45]  1;
-                default 0;
-            }
-
-            server {
-                access_log logs/access.log timed buffer=64k flush=5s;
-                access_log logs/errors.log combined if=$is_error;
-            }"#,
+        example: EXAMPLE_OF_LOGS,
         see: &["log_format", "error_log", "open_log_file_cache", "log_subrequest"],
         handler: directives::read_access_log,
     },
@@ -113,6 +91,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: directives::read_open_log_file_cache,
     },
 ];
+
+/// Of `log_format` and `access_log`.
+const EXAMPLE_OF_LOGS: &str = r#"
+    log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
+
+    map $status $is_error {
+        ~^[45]  1;
+        default 0;
+    }
+
+    server {
+        access_log logs/access.log timed buffer=64k flush=5s;
+        access_log logs/errors.log combined if=$is_error;
+    }"#;
 
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Log,

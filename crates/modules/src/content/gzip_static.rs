@@ -11,7 +11,7 @@ use clearway_http::{
 };
 use clearway_message::Method;
 
-use crate::content::files::{ABSENT, is_any, on_pool, refuse};
+use crate::content::files::{ABSENT, is_any, refuse};
 use crate::content::lookup::Failed;
 use crate::content::names::{Found, Names, Question, Search};
 use crate::content::static_files::{Answered, FileToSend, answer, find_copy, send_bytes};
@@ -113,12 +113,10 @@ async fn open_on_pool(
     path: Vec<u8>,
     (question, wanted): (Question, Use),
 ) -> Step<'static> {
-    let name = path.clone();
-    let reply = match on_pool(exchange.request, &path, move |blocking| question.ask(blocking, &name)).await {
-        Ok(reply) => reply,
+    let found = match names.ask_pool(exchange.request, &path, question).await {
+        Ok(found) => found,
         Err(status) => return Step::status(status),
     };
-    let found = names.settle(exchange.request, &path, reply);
     match answer_found(&mut exchange, &path, found, wanted) {
         Answered::Unread(part) => send_bytes(exchange, part).await,
         answered => answered.step(),

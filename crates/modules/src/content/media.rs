@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clearway_http::{Chunk, ETags, Exchange, FilePart, Mark, OpenFile, Ranges, Request, Step, paths};
 use clearway_message::Method;
 
-use crate::content::files::{on_pool, refuse};
+use crate::content::files::refuse;
 use crate::content::names::{Found, Names, Search};
 use crate::content::static_files::etag;
 
@@ -41,11 +41,7 @@ impl Asked {
         let found = match names.open(&path) {
             Search::Known(found) => found,
             Search::Asked(reply) => names.settle(request, &path, reply),
-            Search::Cold(question) => {
-                let name = path.clone();
-                let reply = on_pool(request, &path, move |blocking| question.ask(blocking, &name)).await;
-                names.settle(request, &path, reply.map_err(Step::status)?)
-            }
+            Search::Cold(question) => names.ask_pool(request, &path, question).await.map_err(Step::status)?,
         };
         let file = match found {
             Ok(Found::Opened(opened, access)) => {

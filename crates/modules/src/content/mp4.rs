@@ -37,13 +37,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Sends parts of MP4 files: from the second on that the argument `start` of the request names, \
               up to the one that `end` names.",
-        example: "
-            location /video/ {
-                mp4;
-                mp4_buffer_size 1m;
-                mp4_max_buffer_size 20m;
-                mp4_start_key_frame on;
-            }",
+        example: EXAMPLE_OF_VIDEO,
         see: &["mp4_buffer_size", "mp4_max_buffer_size", "mp4_start_key_frame", "flv"],
         handler: |scope, _| {
             conf(scope).answers.set(true);
@@ -57,13 +51,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "mp4_buffer_size SIZE",
         default: "mp4_buffer_size 512k;",
         doc: "How much of a file is read at once to find its description.",
-        example: "
-            location /video/ {
-                mp4;
-                mp4_buffer_size 1m;
-                mp4_max_buffer_size 20m;
-                mp4_start_key_frame on;
-            }",
+        example: EXAMPLE_OF_VIDEO,
         see: &["mp4", "mp4_max_buffer_size", "mp4_start_key_frame", "flv"],
         handler: |scope, d| set(d, &mut conf(scope).buffer_bytes, |d| d.size(0)),
     },
@@ -74,13 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "mp4_max_buffer_size SIZE",
         default: "mp4_max_buffer_size 10m;",
         doc: "The largest description of a movie (its `moov` atom) that is read into memory.",
-        example: "
-            location /video/ {
-                mp4;
-                mp4_buffer_size 1m;
-                mp4_max_buffer_size 20m;
-                mp4_start_key_frame on;
-            }",
+        example: EXAMPLE_OF_VIDEO,
         see: &["mp4", "mp4_buffer_size", "mp4_start_key_frame", "flv"],
         handler: |scope, d| set(d, &mut conf(scope).buffer_max_bytes, |d| d.size(0)),
     },
@@ -92,17 +74,20 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "mp4_start_key_frame off;",
         doc: "Whether a part begins with the key frame before its start; players are told not to show what \
               is before that.",
-        example: "
-            location /video/ {
-                mp4;
-                mp4_buffer_size 1m;
-                mp4_max_buffer_size 20m;
-                mp4_start_key_frame on;
-            }",
+        example: EXAMPLE_OF_VIDEO,
         see: &["mp4", "mp4_buffer_size", "mp4_max_buffer_size", "flv"],
         handler: |scope, d| set(d, &mut conf(scope).start_key_frame, |d| d.flag(0)),
     },
 ];
+
+/// Of `mp4`, `mp4_buffer_size`, `mp4_max_buffer_size` and `mp4_start_key_frame`.
+const EXAMPLE_OF_VIDEO: &str = "
+    location /video/ {
+        mp4;
+        mp4_buffer_size 1m;
+        mp4_max_buffer_size 20m;
+        mp4_start_key_frame on;
+    }";
 
 static PHASES: &[PhaseHandler] = &[PhaseHandler {
     phase: Phase::Content,
@@ -134,29 +119,28 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
 }
 
 async fn answer(exchange: Exchange<'_, '_>, asked: Asked) -> Step<'static> {
-    let file = match asked.open(exchange.request).await {
-        Ok(file) => file,
-        Err(step) => return step,
-    };
+    send(exchange, asked).await.unwrap_or_else(|refused| refused)
+}
+
+/// Sends the file, or the part of it that is wanted; what is answered where that cannot be.
+async fn send(exchange: Exchange<'_, '_>, asked: Asked) -> Result<Step<'static>, Step<'static>> {
+    let file = asked.open(exchange.request).await?;
     let mut found = None;
     let mut ranges = Ranges::Allowed;
     if let Some(wanted) = wanted(exchange.request) {
         ranges = Ranges::OnePart;
         let source = Arc::clone(&file);
         let job = move |blocking: &Blocking| cut(&mut FileSource { file: &source, blocking }, &wanted);
-        found = match on_pool_at(exchange.request, file.opened().at(), job).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(fault)) => {
-                log_fault(exchange.request, &file, &fault);
-                return Step::status(500);
-            }
-            Err(status) => return Step::status(status),
-        };
+        let cut = on_pool_at(exchange.request, file.opened().at(), job).await.map_err(Step::status)?;
+        found = cut.map_err(|fault| {
+            log_fault(exchange.request, &file, &fault);
+            Step::status(500)
+        })?;
     }
     exchange.request.set_action("sending mp4 to client");
     let size = file.opened().stat().size;
     let Cut { front, data } = found.unwrap_or(Cut { front: Vec::new(), data: 0..size });
-    media::send(exchange, Body { front, part: FilePart::new(file, data) }, ranges).await
+    Ok(media::send(exchange, Body { front, part: FilePart::new(file, data) }, ranges).await)
 }
 
 /// The part that a request asks for, if it does.

@@ -11,7 +11,7 @@ use clearway_offload::files::{Attempt, Opened};
 use clearway_os::stat::Stat;
 
 use crate::content::copies::COPY_MAX_BYTES;
-use crate::content::files::{Failure, copies_limit, log_failure};
+use crate::content::files::{Failure, copies_limit, log_failure, on_pool};
 use crate::content::lookup::{Failed, Lookup};
 use crate::content::open_file_cache::{CacheUse, Held, Known};
 
@@ -205,6 +205,18 @@ impl Names {
                 Ok(Found::Shared(file))
             }
         }
+    }
+
+    /// Has a thread of a pool find out; the error is the status of a response.
+    pub(crate) async fn ask_pool(
+        &self,
+        request: &mut Request<'_>,
+        path: &[u8],
+        question: Question,
+    ) -> Result<Result<Found, Failed>, u16> {
+        let name = path.to_vec();
+        let reply = on_pool(request, path, move |blocking| question.ask(blocking, &name)).await?;
+        Ok(self.settle(request, path, reply))
     }
 }
 

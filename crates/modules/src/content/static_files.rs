@@ -16,7 +16,7 @@ use clearway_offload::files::{Attempt, Opened};
 use clearway_os::stat::Stat;
 
 use crate::content::copies::{COPIES, COPY_MAX_BYTES, FileCopy, Now};
-use crate::content::files::{Failure, copies_limit, log_failure, on_pool, refuse};
+use crate::content::files::{Failure, copies_limit, log_failure, refuse};
 use crate::content::lookup::Failed;
 use crate::content::names::{Found, Names, Question, Search, is_direct};
 use crate::filters::not_modified;
@@ -108,12 +108,10 @@ async fn open_on_pool(
     path: Vec<u8>,
     question: Question,
 ) -> Step<'static> {
-    let name = path.clone();
-    let reply = match on_pool(exchange.request, &path, move |blocking| question.ask(blocking, &name)).await {
-        Ok(reply) => reply,
+    let found = match names.ask_pool(exchange.request, &path, question).await {
+        Ok(found) => found,
         Err(status) => return Step::status(status),
     };
-    let found = names.settle(exchange.request, &path, reply);
     match answer_found(&mut exchange, &path, found) {
         Answered::Unread(part) => send_bytes(exchange, part).await,
         answered => answered.step(),

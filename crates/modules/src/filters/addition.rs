@@ -28,12 +28,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Puts what the URI answers before the body of a response with the code 200. An empty one adds \
               nothing, where an enclosing level does.",
-        example: "
-            location / {
-                add_before_body /parts/top.html;
-                add_after_body /parts/bottom.html;
-                addition_types application/xhtml+xml;
-            }",
+        example: EXAMPLE_OF_AROUND,
         see: &["add_after_body", "addition_types", "ssi", "sub_filter"],
         handler: |scope, directive| read_uri(directive, &mut scope.conf.location(&ADDITION_CONF).before),
     },
@@ -44,12 +39,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "add_after_body URI",
         default: "",
         doc: "Puts what the URI answers behind the body of a response with the code 200.",
-        example: "
-            location / {
-                add_before_body /parts/top.html;
-                add_after_body /parts/bottom.html;
-                addition_types application/xhtml+xml;
-            }",
+        example: EXAMPLE_OF_AROUND,
         see: &["add_before_body", "addition_types", "ssi", "sub_filter"],
         handler: |scope, directive| read_uri(directive, &mut scope.conf.location(&ADDITION_CONF).after),
     },
@@ -60,12 +50,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "addition_types TYPE … | *",
         default: "addition_types text/html;",
         doc: "Types of the responses that something is added to, besides `text/html`; `*` is all.",
-        example: "
-            location / {
-                add_before_body /parts/top.html;
-                add_after_body /parts/bottom.html;
-                addition_types application/xhtml+xml;
-            }",
+        example: EXAMPLE_OF_AROUND,
         see: &["add_before_body", "add_after_body", "ssi", "sub_filter"],
         handler: |scope, directive| {
             let setting = &mut scope.conf.location(&ADDITION_CONF).types;
@@ -76,6 +61,14 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `add_before_body`, `add_after_body` and `addition_types`.
+const EXAMPLE_OF_AROUND: &str = "
+    location / {
+        add_before_body /parts/top.html;
+        add_after_body /parts/bottom.html;
+        addition_types application/xhtml+xml;
+    }";
 
 const DEFAULT_TYPE: &str = "text/html";
 

@@ -42,20 +42,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "charset off;",
         doc: "Adds the charset to `Content-Type` of texts. Where `source_charset` is another one, the body \
               is converted, for which there must be a `charset_map`. May be a variable.",
-        example: "
-            charset_map koi8-r utf-8 {
-                C0 D18E;
-                C1 D0B0;
-            }
-
-            server {
-                location /old/ {
-                    source_charset koi8-r;
-                    charset utf-8;
-                    override_charset on;
-                    charset_types text/plain text/css;
-                }
-            }",
+        example: EXAMPLE_OF_CHARSETS,
         see: &["source_charset", "override_charset", "charset_types", "charset_map", "default_type"],
         handler: |scope, directive| {
             if scope.conf.location(&CHARSET_CONF).charset.is_here() {
@@ -76,20 +63,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "source_charset CHARSET",
         default: "",
         doc: "The charset that texts are kept in. May be a variable.",
-        example: "
-            charset_map koi8-r utf-8 {
-                C0 D18E;
-                C1 D0B0;
-            }
-
-            server {
-                location /old/ {
-                    source_charset koi8-r;
-                    charset utf-8;
-                    override_charset on;
-                    charset_types text/plain text/css;
-                }
-            }",
+        example: EXAMPLE_OF_CHARSETS,
         see: &["charset", "override_charset", "charset_types", "charset_map", "default_type"],
         handler: |scope, directive| {
             if scope.conf.location(&CHARSET_CONF).source.is_here() {
@@ -107,20 +81,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "override_charset on | off",
         default: "override_charset off;",
         doc: "Whether a text that comes with a charset of its own is converted from that.",
-        example: "
-            charset_map koi8-r utf-8 {
-                C0 D18E;
-                C1 D0B0;
-            }
-
-            server {
-                location /old/ {
-                    source_charset koi8-r;
-                    charset utf-8;
-                    override_charset on;
-                    charset_types text/plain text/css;
-                }
-            }",
+        example: EXAMPLE_OF_CHARSETS,
         see: &["charset", "source_charset", "charset_types", "charset_map", "default_type"],
         handler: |scope, directive| {
             let overrides = &mut scope.conf.location(&CHARSET_CONF).overrides;
@@ -135,20 +96,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "charset_types text/html text/xml text/plain text/vnd.wap.wml application/javascript \
                   application/rss+xml;",
         doc: "The types that `charset` is for, besides `text/html`.",
-        example: "
-            charset_map koi8-r utf-8 {
-                C0 D18E;
-                C1 D0B0;
-            }
-
-            server {
-                location /old/ {
-                    source_charset koi8-r;
-                    charset utf-8;
-                    override_charset on;
-                    charset_types text/plain text/css;
-                }
-            }",
+        example: EXAMPLE_OF_CHARSETS,
         see: &["charset", "source_charset", "override_charset", "charset_map", "default_type"],
         handler: |scope, directive| {
             let types = &mut scope.conf.location(&CHARSET_CONF).types;
@@ -174,6 +122,22 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: read_map,
     },
 ];
+
+/// Of `charset`, `source_charset`, `override_charset` and `charset_types`.
+const EXAMPLE_OF_CHARSETS: &str = "
+    charset_map koi8-r utf-8 {
+        C0 D18E;
+        C1 D0B0;
+    }
+
+    server {
+        location /old/ {
+            source_charset koi8-r;
+            charset utf-8;
+            override_charset on;
+            charset_types text/plain text/css;
+        }
+    }";
 
 /// The first one is in every list.
 const DEFAULT_TYPES: [&str; 6] = [

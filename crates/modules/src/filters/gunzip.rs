@@ -42,12 +42,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "gunzip off;",
         doc: "Whether responses with `Content-Encoding: gzip` are decompressed for clients that do not \
               accept them.",
-        example: "
-            location /assets/ {
-                gzip_static always;
-                gunzip on;
-                gunzip_buffers 16 8k;
-            }",
+        example: EXAMPLE_OF_GUNZIP,
         see: &["gunzip_buffers", "gzip_static", "gzip"],
         handler: |scope, d| set(d, &mut scope.conf.location(&GUNZIP_CONF).enable, |d| d.flag(0)),
     },
@@ -58,16 +53,19 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gunzip_buffers NUMBER SIZE",
         default: "gunzip_buffers 32 4k;",
         doc: "How much is decompressed before it is passed on: all the buffers together, 32k at most.",
-        example: "
-            location /assets/ {
-                gzip_static always;
-                gunzip on;
-                gunzip_buffers 16 8k;
-            }",
+        example: EXAMPLE_OF_GUNZIP,
         see: &["gunzip", "gzip_static", "gzip"],
         handler: |scope, d| set(d, &mut scope.conf.location(&GUNZIP_CONF).buffers, |d| d.buffers(0)),
     },
 ];
+
+/// Of `gunzip` and `gunzip_buffers`.
+const EXAMPLE_OF_GUNZIP: &str = "
+    location /assets/ {
+        gzip_static always;
+        gunzip on;
+        gunzip_buffers 16 8k;
+    }";
 
 static GUNZIP_CONF: ConfKey<GunzipConf> = ConfKey::new(Level::Location);
 
@@ -106,7 +104,7 @@ struct Inflate {
     out_bytes: usize,
     out: Vec<u8>,
     /// What is to be decompressed in later turns, with what comes behind each part.
-    waiting: VecDeque<(Bytes, Mark)>,
+    compressed: VecDeque<(Bytes, Mark)>,
     member: Member,
     progress: Progress,
 }
@@ -209,18 +207,18 @@ impl Inflate {
 
     fn give_up(&mut self, next: &mut Next<'_, '_>) {
         self.progress = Progress::Ended;
-        self.waiting.clear();
+        self.compressed.clear();
         next.terminate();
     }
 
     fn go_on(&mut self, next: &mut Next<'_, '_>) {
         let mut budget = TURN_BYTES;
         while budget > 0
-            && let Some((bytes, mark)) = self.waiting.pop_front()
+            && let Some((bytes, mark)) = self.compressed.pop_front()
         {
             match self.work(&bytes, mark, &mut budget, next) {
                 Worked::Whole => self.end(mark, next),
-                Worked::Part(done) => self.waiting.push_front((bytes.slice(done..), mark)),
+                Worked::Part(done) => self.compressed.push_front((bytes.slice(done..), mark)),
                 Worked::Broken => self.give_up(next),
             }
         }
@@ -242,14 +240,14 @@ impl BodyFilter for Inflate {
             return;
         }
         let is_busy = self.is_busy();
-        self.waiting.push_back((chunk.into_bytes(), mark));
+        self.compressed.push_back((chunk.into_bytes(), mark));
         if !is_busy {
             self.go_on(next);
         }
     }
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.compressed.is_empty()
     }
 
     fn resume(&mut self, next: &mut Next<'_, '_>) {

@@ -42,12 +42,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip on | off",
         default: "gzip off;",
         doc: "Whether responses are compressed for clients that accept that.",
-        example: "
-            gzip on;
-            gzip_types text/css application/javascript application/json image/svg+xml;
-            gzip_comp_level 5;
-            gzip_min_length 1000;
-            gzip_vary on;",
+        example: EXAMPLE_OF_GZIP,
         see: &[
             "gzip_types",
             "gzip_comp_level",
@@ -67,12 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "gzip_buffers 32 4k;",
         doc: "How much compressed output is gathered before it is passed on: all the buffers together, 16k \
               at most. No more is compressed while the client does not take what there is.",
-        example: "
-            gzip on;
-            gzip_buffers 16 8k;
-            gzip_window 32k;
-            gzip_no_buffer off;
-            postpone_gzipping 1460;",
+        example: EXAMPLE_OF_BUFFERS,
         see: &["gzip_window", "gzip_no_buffer", "postpone_gzipping", "gzip"],
         handler: |scope, d| set(d, &mut conf(scope).buffers, |d| d.buffers(0)),
     },
@@ -83,21 +73,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_types TYPE … | *",
         default: "gzip_types text/html;",
         doc: "The types that are compressed, besides `text/html`.",
-        example: "
-            gzip on;
-            gzip_types text/css application/javascript application/json image/svg+xml;
-            gzip_comp_level 5;
-            gzip_min_length 1000;
-            gzip_vary on;",
-        see: &[
-            "gzip",
-            "gzip_comp_level",
-            "gzip_min_length",
-            "gzip_vary",
-            "gzip_proxied",
-            "gzip_static",
-            "gunzip",
-        ],
+        example: EXAMPLE_OF_GZIP,
+        see: &["gzip", "gzip_comp_level", "gzip_min_length"],
         handler: |scope, d| {
             let warnings = TypeSet::read(d, &mut conf(scope).types, ALWAYS);
             warnings.into_iter().for_each(|warning| scope.warn(warning));
@@ -111,12 +88,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_comp_level LEVEL",
         default: "gzip_comp_level 1;",
         doc: "How hard to try, from 1 to 9.",
-        example: "
-            gzip on;
-            gzip_types text/css application/javascript application/json image/svg+xml;
-            gzip_comp_level 5;
-            gzip_min_length 1000;
-            gzip_vary on;",
+        example: EXAMPLE_OF_GZIP,
         see: &["gzip", "gzip_types", "gzip_min_length", "gzip_vary", "gzip_proxied", "gzip_static", "gunzip"],
         handler: |scope, d| set(d, &mut conf(scope).level, |d| d.number_within(0, 1, Some(9))),
     },
@@ -127,12 +99,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_window SIZE",
         default: "gzip_window 32k;",
         doc: "How far back repetitions are looked for: a power of two from 512 to 32k.",
-        example: "
-            gzip on;
-            gzip_buffers 16 8k;
-            gzip_window 32k;
-            gzip_no_buffer off;
-            postpone_gzipping 1460;",
+        example: EXAMPLE_OF_BUFFERS,
         see: &["gzip_buffers", "gzip_no_buffer", "postpone_gzipping", "gzip"],
         handler: |scope, d| {
             set(d, &mut conf(scope).window_bits, |d| {
@@ -164,12 +131,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "postpone_gzipping SIZE",
         default: "postpone_gzipping 0;",
         doc: "Nothing is compressed before there is more than this of a response, or all of it.",
-        example: "
-            gzip on;
-            gzip_buffers 16 8k;
-            gzip_window 32k;
-            gzip_no_buffer off;
-            postpone_gzipping 1460;",
+        example: EXAMPLE_OF_BUFFERS,
         see: &["gzip_buffers", "gzip_window", "gzip_no_buffer", "gzip"],
         handler: |scope, d| set(d, &mut conf(scope).postpone_bytes, |d| d.size(0)),
     },
@@ -180,12 +142,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_no_buffer on | off",
         default: "gzip_no_buffer off;",
         doc: "Whether what was compressed is passed on although it fills no buffer.",
-        example: "
-            gzip on;
-            gzip_buffers 16 8k;
-            gzip_window 32k;
-            gzip_no_buffer off;
-            postpone_gzipping 1460;",
+        example: EXAMPLE_OF_BUFFERS,
         see: &["gzip_buffers", "gzip_window", "postpone_gzipping", "gzip"],
         handler: |scope, d| set(d, &mut conf(scope).no_buffer, |d| d.flag(0)),
     },
@@ -196,16 +153,27 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_min_length BYTES",
         default: "gzip_min_length 20;",
         doc: "Responses that are known to be shorter are not compressed.",
-        example: "
-            gzip on;
-            gzip_types text/css application/javascript application/json image/svg+xml;
-            gzip_comp_level 5;
-            gzip_min_length 1000;
-            gzip_vary on;",
+        example: EXAMPLE_OF_GZIP,
         see: &["gzip", "gzip_types", "gzip_comp_level", "gzip_vary", "gzip_proxied", "gzip_static", "gunzip"],
         handler: |scope, d| set(d, &mut conf(scope).min_length_bytes, |d| d.size(0)),
     },
 ];
+
+/// Of `gzip`, `gzip_types`, `gzip_comp_level` and `gzip_min_length`.
+const EXAMPLE_OF_GZIP: &str = "
+    gzip on;
+    gzip_types text/css application/javascript application/json image/svg+xml;
+    gzip_comp_level 5;
+    gzip_min_length 1000;
+    gzip_vary on;";
+
+/// Of `gzip_buffers`, `gzip_window`, `postpone_gzipping` and `gzip_no_buffer`.
+const EXAMPLE_OF_BUFFERS: &str = "
+    gzip on;
+    gzip_buffers 16 8k;
+    gzip_window 32k;
+    gzip_no_buffer off;
+    postpone_gzipping 1460;";
 
 const ANYWHERE: Contexts = context::ALL.or(context::LOCATION_IF);
 

@@ -38,16 +38,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
               308, or with `always` to all. The value may have variables in it; an empty one adds nothing. \
               `Last-Modified` and `ETag` are replaced, or with an empty value removed. A level that has the \
               directive inherits none of it, unless `add_header_inherit` says so.",
-        example: "
-            add_header X-Frame-Options DENY always;
-
-            server {
-                location /api/ {
-                    # As well as the line of the level around.
-                    add_header_inherit merge;
-                    add_header Cache-Control no-store;
-                }
-            }",
+        example: EXAMPLE_OF_HEADERS,
         see: &["add_header_inherit", "expires", "add_trailer"],
         handler: |scope, directive| {
             let header = read_header(scope.conf, directive)?;
@@ -63,16 +54,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "add_header_inherit on;",
         doc: "Says how `add_header` of the enclosing level is inherited: it holds where the level has none \
               of its own (`on`), it does not (`off`), or it holds as well (`merge`).",
-        example: "
-            add_header X-Frame-Options DENY always;
-
-            server {
-                location /api/ {
-                    # As well as the line of the level around.
-                    add_header_inherit merge;
-                    add_header Cache-Control no-store;
-                }
-            }",
+        example: EXAMPLE_OF_HEADERS,
         see: &["add_header", "expires", "add_trailer"],
         handler: |scope, directive| scope.conf.location(&HEADERS_CONF).headers.read_inherit(directive),
     },
@@ -85,15 +67,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Adds a header behind the body, which is sent in chunks for that; for the codes that \
               `add_header` is for, and inherited likewise. The value is worked out when the body has been \
               made.",
-        example: "
-            add_trailer X-Served-By $hostname;
-
-            server {
-                location /exports/ {
-                    add_trailer_inherit merge;
-                    add_trailer X-Request-Id $request_id always;
-                }
-            }",
+        example: EXAMPLE_OF_TRAILERS,
         see: &["add_trailer_inherit", "add_header"],
         handler: |scope, directive| {
             let trailer = read_header(scope.conf, directive)?;
@@ -108,15 +82,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "add_trailer_inherit on | off | merge",
         default: "add_trailer_inherit on;",
         doc: "`add_header_inherit` for `add_trailer`.",
-        example: "
-            add_trailer X-Served-By $hostname;
-
-            server {
-                location /exports/ {
-                    add_trailer_inherit merge;
-                    add_trailer X-Request-Id $request_id always;
-                }
-            }",
+        example: EXAMPLE_OF_TRAILERS,
         see: &["add_trailer", "add_header"],
         handler: |scope, directive| scope.conf.location(&HEADERS_CONF).trailers.read_inherit(directive),
     },
@@ -146,6 +112,29 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: read_expires,
     },
 ];
+
+/// Of `add_header` and `add_header_inherit`.
+const EXAMPLE_OF_HEADERS: &str = "
+    add_header X-Frame-Options DENY always;
+
+    server {
+        location /api/ {
+            # As well as the line of the level around.
+            add_header_inherit merge;
+            add_header Cache-Control no-store;
+        }
+    }";
+
+/// Of `add_trailer` and `add_trailer_inherit`.
+const EXAMPLE_OF_TRAILERS: &str = "
+    add_trailer X-Served-By $hostname;
+
+    server {
+        location /exports/ {
+            add_trailer_inherit merge;
+            add_trailer X-Request-Id $request_id always;
+        }
+    }";
 
 static HEADERS_CONF: ConfKey<HeadersConf> = ConfKey::new(Level::Location);
 

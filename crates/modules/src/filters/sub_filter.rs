@@ -52,14 +52,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Replaces a text, in any case, by another one. Both may have variables in them. May be \
               repeated; where several texts begin at the same place the first of these counts.",
-        example: r#"
-            location / {
-                sub_filter "</head>" "<script src=/stats.js></script></head>";
-                sub_filter "http://example.com" "https://example.com";
-                sub_filter_once off;
-                sub_filter_types text/css;
-                sub_filter_last_modified on;
-            }"#,
+        example: EXAMPLE_OF_REPLACEMENTS,
         see: &["sub_filter_once", "sub_filter_types", "sub_filter_last_modified", "addition_types", "ssi"],
         handler: read_pair,
     },
@@ -70,14 +63,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "sub_filter_types TYPE … | *",
         default: "sub_filter_types text/html;",
         doc: "The types of responses in which texts are replaced, besides `text/html`.",
-        example: r#"
-            location / {
-                sub_filter "</head>" "<script src=/stats.js></script></head>";
-                sub_filter "http://example.com" "https://example.com";
-                sub_filter_once off;
-                sub_filter_types text/css;
-                sub_filter_last_modified on;
-            }"#,
+        example: EXAMPLE_OF_REPLACEMENTS,
         see: &["sub_filter", "sub_filter_once", "sub_filter_last_modified", "addition_types", "ssi"],
         handler: |scope, d| {
             let types = &mut scope.conf.location(&SUB_CONF).types;
@@ -93,14 +79,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "sub_filter_once on | off",
         default: "sub_filter_once on;",
         doc: "Whether each text is replaced only where it is found first.",
-        example: r#"
-            location / {
-                sub_filter "</head>" "<script src=/stats.js></script></head>";
-                sub_filter "http://example.com" "https://example.com";
-                sub_filter_once off;
-                sub_filter_types text/css;
-                sub_filter_last_modified on;
-            }"#,
+        example: EXAMPLE_OF_REPLACEMENTS,
         see: &["sub_filter", "sub_filter_types", "sub_filter_last_modified", "addition_types", "ssi"],
         handler: |scope, d| set(d, &mut scope.conf.location(&SUB_CONF).once, |d| d.flag(0)),
     },
@@ -112,18 +91,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "sub_filter_last_modified off;",
         doc: "Whether `Last-Modified` and, weakened, `ETag` are kept in responses in which texts are \
               replaced.",
-        example: r#"
-            location / {
-                sub_filter "</head>" "<script src=/stats.js></script></head>";
-                sub_filter "http://example.com" "https://example.com";
-                sub_filter_once off;
-                sub_filter_types text/css;
-                sub_filter_last_modified on;
-            }"#,
+        example: EXAMPLE_OF_REPLACEMENTS,
         see: &["sub_filter", "sub_filter_once", "sub_filter_types", "addition_types", "ssi"],
         handler: |scope, d| set(d, &mut scope.conf.location(&SUB_CONF).last_modified, |d| d.flag(0)),
     },
 ];
+
+/// Of `sub_filter`, `sub_filter_types`, `sub_filter_once` and `sub_filter_last_modified`.
+const EXAMPLE_OF_REPLACEMENTS: &str = r#"
+    location / {
+        sub_filter "</head>" "<script src=/stats.js></script></head>";
+        sub_filter "http://example.com" "https://example.com";
+        sub_filter_once off;
+        sub_filter_types text/css;
+        sub_filter_last_modified on;
+    }"#;
 
 static SUB_CONF: ConfKey<SubConf> = ConfKey::new(Level::Location);
 

@@ -36,12 +36,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
               that have signed it. Given several times with different kinds of keys, each client gets \
               one that it can check. `data:TEXT` is the certificate itself. With variables in the name \
               (`$ssl_server_name`) a pool reads it when a client is there, with the rights of the worker.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-            }",
+        example: EXAMPLE_OF_CERTIFICATE,
         see: &["ssl_certificate_key", "ssl_certificate_cache", "ssl_password_file"],
         handler: |scope, directive| {
             let value = named(scope, directive)?;
@@ -60,12 +55,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         doc: "A file with the key of the certificate in PEM. The master reads it, so no other user has to \
               be able to read it. `data:TEXT` is the key itself. With variables in the name the worker \
               reads it when a client is there.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-            }",
+        example: EXAMPLE_OF_CERTIFICATE,
         see: &["ssl_certificate", "ssl_password_file"],
         handler: |scope, directive| {
             let value = named(scope, directive)?;
@@ -248,15 +238,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssl_verify_depth NUMBER",
         default: "ssl_verify_depth 1;",
         doc: "How many certificates may stand between that of a client and a trusted one.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_verify_client on;
-                ssl_client_certificate clients.pem;
-                ssl_verify_depth 2;
-            }",
+        example: EXAMPLE_OF_CLIENTS,
         see: &["ssl_verify_client"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).verify_depth, |directive| directive.number(0))
@@ -270,14 +252,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "A file with certificates of authorities in PEM that sign those of clients. Their names are \
               sent to clients.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_verify_client on;
-                ssl_client_certificate clients.pem;
-            }",
+        example: EXAMPLE_OF_CLIENTS,
         see: &["ssl_verify_client", "ssl_trusted_certificate"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).client_certificate, |directive| Ok(directive.args[0].clone()))
@@ -333,13 +308,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Where sessions are kept that clients take up again without a full handshake: `shared` \
               for all servers that name it. Clients that use tickets need none. `none` tells clients \
               that there may be something, `off` that there is not.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_session_cache shared:sessions:10m;
-            }",
+        example: EXAMPLE_OF_SESSIONS,
         see: &["ssl_session_timeout", "ssl_session_tickets"],
         handler: session_cache,
     },
@@ -388,14 +357,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssl_session_timeout TIME",
         default: "ssl_session_timeout 5m;",
         doc: "For how long sessions can be taken up again.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_session_cache shared:sessions:10m;
-                ssl_session_timeout 1h;
-            }",
+        example: EXAMPLE_OF_SESSIONS,
         see: &["ssl_session_cache"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).session_timeout, |directive| Ok(directive.sec(0)?.as_secs()))
@@ -409,15 +371,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "A file with lists of revoked certificates in PEM, by which those of clients are judged; \
               one for each authority.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_verify_client on;
-                ssl_client_certificate clients.pem;
-                ssl_crl revoked.pem;
-            }",
+        example: EXAMPLE_OF_CLIENTS,
         see: &["ssl_verify_client"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).crl, |directive| Ok(directive.args[0].clone()))
@@ -509,14 +463,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
               certificate (OCSP). It is asked over HTTP, by a task beside the connections, and its answer is \
               kept until it has to be renewed; the first client that asks gets none. Not of certificates by \
               variables.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_stapling on;
-                resolver 192.0.2.53;
-            }",
+        example: EXAMPLE_OF_STAPLING,
         see: &["ssl_stapling_verify", "ssl_stapling_responder", "ssl_stapling_file", "resolver"],
         handler: |scope, directive| set(directive, &mut conf(scope).stapling, |directive| directive.flag(0)),
     },
@@ -533,8 +480,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
                 listen 443 ssl;
                 ssl_certificate example.com.pem;
                 ssl_certificate_key example.com.key;
-                ssl_stapling on;
                 ssl_stapling_file example.com.ocsp;
+                ssl_stapling on;
             }",
         see: &["ssl_stapling"],
         handler: |scope, directive| {
@@ -569,15 +516,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "ssl_stapling_verify off;",
         doc: "Whether answers of authorities are used only where certificates of `ssl_trusted_certificate` \
               lead to those that have signed them.",
-        example: "
-            server {
-                listen 443 ssl;
-                ssl_certificate example.com.pem;
-                ssl_certificate_key example.com.key;
-                ssl_stapling on;
-                ssl_stapling_verify on;
-                ssl_trusted_certificate authorities.pem;
-            }",
+        example: EXAMPLE_OF_STAPLING,
         see: &["ssl_stapling", "ssl_trusted_certificate"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).stapling_verify, |directive| directive.flag(0))
@@ -620,6 +559,48 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `ssl_certificate` and `ssl_certificate_key`.
+const EXAMPLE_OF_CERTIFICATE: &str = "
+    server {
+        listen 443 ssl;
+        ssl_certificate example.com.pem;
+        ssl_certificate_key example.com.key;
+    }";
+
+/// Of `ssl_verify_depth`, `ssl_client_certificate` and `ssl_crl`.
+const EXAMPLE_OF_CLIENTS: &str = "
+    server {
+        listen 443 ssl;
+        ssl_certificate example.com.pem;
+        ssl_certificate_key example.com.key;
+        ssl_verify_client on;
+        ssl_verify_depth 2;
+        ssl_client_certificate clients.pem;
+        ssl_crl revoked.pem;
+    }";
+
+/// Of `ssl_session_cache` and `ssl_session_timeout`.
+const EXAMPLE_OF_SESSIONS: &str = "
+    server {
+        listen 443 ssl;
+        ssl_certificate example.com.pem;
+        ssl_certificate_key example.com.key;
+        ssl_session_cache shared:sessions:10m;
+        ssl_session_timeout 1h;
+    }";
+
+/// Of `ssl_stapling` and `ssl_stapling_verify`.
+const EXAMPLE_OF_STAPLING: &str = "
+    server {
+        listen 443 ssl;
+        ssl_certificate example.com.pem;
+        ssl_certificate_key example.com.key;
+        resolver 192.0.2.53;
+        ssl_stapling on;
+        ssl_stapling_verify on;
+        ssl_trusted_certificate authorities.pem;
+    }";
 
 pub(super) fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut SslConf {
     scope.conf.server(&SSL_CONF)

@@ -27,19 +27,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "From which version on a browser (`opera`, `msie`, `gecko`, `safari`, `konqueror`) is modern; \
               with `unlisted` those are that no directive speaks of.",
-        example: "
-            modern_browser msie 9.0;
-            modern_browser gecko 1.9;
-            modern_browser unlisted;
-            ancient_browser Links Lynx;
-            modern_browser_value modern.;
-            ancient_browser_value ancient.;
-
-            server {
-                location / {
-                    index index.${modern_browser}html index.${ancient_browser}html index.html;
-                }
-            }",
+        example: EXAMPLE_OF_BROWSERS,
         see: &["ancient_browser", "modern_browser_value", "ancient_browser_value", "map"],
         handler: read_modern,
     },
@@ -51,19 +39,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Browsers whose `User-Agent` has one of these texts in it are ancient; `netscape4` stands for \
               browsers that call themselves `Mozilla/1` to `Mozilla/4`.",
-        example: "
-            modern_browser msie 9.0;
-            modern_browser gecko 1.9;
-            modern_browser unlisted;
-            ancient_browser Links Lynx;
-            modern_browser_value modern.;
-            ancient_browser_value ancient.;
-
-            server {
-                location / {
-                    index index.${modern_browser}html index.${ancient_browser}html index.html;
-                }
-            }",
+        example: EXAMPLE_OF_BROWSERS,
         see: &["modern_browser", "modern_browser_value", "ancient_browser_value", "map"],
         handler: |scope, directive| {
             let conf = scope.conf.location(&BROWSER_CONF);
@@ -78,19 +54,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "modern_browser_value TEXT",
         default: "modern_browser_value 1;",
         doc: "The value of `$modern_browser` for modern browsers.",
-        example: "
-            modern_browser msie 9.0;
-            modern_browser gecko 1.9;
-            modern_browser unlisted;
-            ancient_browser Links Lynx;
-            modern_browser_value modern.;
-            ancient_browser_value ancient.;
-
-            server {
-                location / {
-                    index index.${modern_browser}html index.${ancient_browser}html index.html;
-                }
-            }",
+        example: EXAMPLE_OF_BROWSERS,
         see: &["modern_browser", "ancient_browser", "ancient_browser_value", "map"],
         handler: |scope, directive| {
             scope.conf.location(&BROWSER_CONF).modern_value.set(directive.args[0].clone());
@@ -104,19 +68,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ancient_browser_value TEXT",
         default: "ancient_browser_value 1;",
         doc: "The value of `$ancient_browser` for ancient browsers.",
-        example: "
-            modern_browser msie 9.0;
-            modern_browser gecko 1.9;
-            modern_browser unlisted;
-            ancient_browser Links Lynx;
-            modern_browser_value modern.;
-            ancient_browser_value ancient.;
-
-            server {
-                location / {
-                    index index.${modern_browser}html index.${ancient_browser}html index.html;
-                }
-            }",
+        example: EXAMPLE_OF_BROWSERS,
         see: &["modern_browser", "ancient_browser", "modern_browser_value", "map"],
         handler: |scope, directive| {
             scope.conf.location(&BROWSER_CONF).ancient_value.set(directive.args[0].clone());
@@ -124,6 +76,21 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `modern_browser`, `ancient_browser`, `modern_browser_value` and `ancient_browser_value`.
+const EXAMPLE_OF_BROWSERS: &str = "
+    modern_browser msie 9.0;
+    modern_browser gecko 1.9;
+    modern_browser unlisted;
+    ancient_browser Links Lynx;
+    modern_browser_value modern.;
+    ancient_browser_value ancient.;
+
+    server {
+        location / {
+            index index.${modern_browser}html index.${ancient_browser}html index.html;
+        }
+    }";
 
 static VARIABLES: &[VariableSpec] = &[
     VariableSpec {

@@ -168,6 +168,23 @@ impl Draft {
         self.warnings.push(line.error(message(parts)));
     }
 
+    /// A network or a range has a new value instead of its old one.
+    fn warn_of_duplicate(&mut self, line: &Directive, subject: &str, old: u32) {
+        let (old, value) = (self.text(old), &line.args[0]);
+        let parts: [&dyn AsRef<[u8]>; 9] = [
+            &"duplicate ",
+            &subject,
+            &" \"",
+            &line.name,
+            &"\", value: \"",
+            value,
+            &"\", old value: \"",
+            &old,
+            &"\"",
+        ];
+        self.warn(line, &parts);
+    }
+
     /// The number of a value; equal ones are one.
     fn value(&mut self, text: &Bytes) -> u32 {
         let next = u32::try_from(self.values.len()).expect("a configuration is far smaller than 4 GiB");
@@ -229,19 +246,7 @@ impl Draft {
             IpAddr::V6(ip) => v6.add(ip.to_bits(), prefix_bits, value),
         };
         if let Some(old) = old {
-            let old = self.text(old);
-            self.warn(
-                line,
-                &[
-                    &"duplicate network \"",
-                    &line.name,
-                    &"\", value: \"",
-                    &line.args[0],
-                    &"\", old value: \"",
-                    &old,
-                    &"\"",
-                ],
-            );
+            self.warn_of_duplicate(line, "network", old);
         }
     }
 
@@ -289,21 +294,7 @@ impl Draft {
         let Entries::Ranges(blocks, _) = &mut self.entries else { return Ok(()) };
         for clash in blocks.add(start, end, value) {
             match clash {
-                Clash::Duplicate(old) => {
-                    let old = self.text(old);
-                    self.warn(
-                        line,
-                        &[
-                            &"duplicate range \"",
-                            &line.name,
-                            &"\", value: \"",
-                            &line.args[0],
-                            &"\", old value: \"",
-                            &old,
-                            &"\"",
-                        ],
-                    );
-                }
+                Clash::Duplicate(old) => self.warn_of_duplicate(line, "range", old),
                 Clash::Overlap(start, end) => {
                     let [start, end] = [start, end].map(std::net::Ipv4Addr::from_bits);
                     let range = Verbatim(&line.name);

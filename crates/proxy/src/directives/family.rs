@@ -393,7 +393,7 @@ macro_rules! send_lowat {
     };
 }
 
-/// `…_next_upstream`: the words that a family has, as they are written and what they mean.
+/// `…_next_upstream`: the words that a family has, as they are written, and those that they stand for.
 macro_rules! next_upstream {
     ($p:literal, $at:ident, $example:literal, $syntax:literal, $words:expr, $doc:literal) => {
         row! {
@@ -402,6 +402,45 @@ macro_rules! next_upstream {
             ["next_upstream_tries", "next_upstream_timeout", "connect_timeout"],
             |s, d| read_words(s, d, $words, |load| &mut $at(load).next_upstream)
         }
+    };
+    ($p:literal, $at:ident, $example:literal, $syntax:literal, $words:expr) => {
+        next_upstream!(
+            $p,
+            $at,
+            $example,
+            $syntax,
+            $words,
+            "The cases in which another server is asked, as long as nothing was sent to the client: a \
+             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
+             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
+        )
+    };
+}
+
+/// That of applications.
+macro_rules! next_upstream_of_applications {
+    ($p:literal, $at:ident, $example:literal) => {
+        next_upstream!(
+            $p,
+            $at,
+            $example,
+            "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
+             | non_idempotent | off …",
+            Failures::OF_APPLICATIONS
+        )
+    };
+}
+
+/// That of memcached.
+macro_rules! next_upstream_of_memcached {
+    ($p:literal, $at:ident, $example:literal) => {
+        next_upstream!(
+            $p,
+            $at,
+            $example,
+            "error | timeout | invalid_response | not_found | off …",
+            Failures::OF_MEMCACHED
+        )
     };
 }
 

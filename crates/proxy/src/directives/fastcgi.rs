@@ -127,17 +127,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             handler: |s, d| set(d, &mut s.conf.location(&FASTCGI).keep_conn, |d| d.flag(0)),
         },
         send_lowat!("fastcgi", pass, "fastcgi_pass 127.0.0.1:9000;"),
-        next_upstream!(
-            "fastcgi",
-            pass,
-            "fastcgi_pass 127.0.0.1:9000;",
-            "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
-             | non_idempotent | off …",
-            Failures::OF_APPLICATIONS,
-            "The cases in which another server is asked, as long as nothing was sent to the client: a \
-             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
-             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
-        ),
+        next_upstream_of_applications!("fastcgi", pass, "fastcgi_pass 127.0.0.1:9000;"),
     ]
 );
 

@@ -72,16 +72,7 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             see: &["memc_pass"],
             handler: read_commands,
         },
-        next_upstream!(
-            "memc",
-            pass,
-            "set $memc_key $uri; memc_pass 127.0.0.1:11211;",
-            "error | timeout | invalid_response | not_found | off …",
-            Failures::OF_MEMCACHED,
-            "The cases in which another server is asked, as long as nothing was sent to the client: a \
-             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
-             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
-        ),
+        next_upstream_of_memcached!("memc", pass, "set $memc_key $uri; memc_pass 127.0.0.1:11211;"),
     ]
 );
 

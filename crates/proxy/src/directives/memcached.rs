@@ -70,15 +70,10 @@ static DIRECTIVES: &[Spec<Load>] = connection_directives!(
             see: &["memcached_pass", "gunzip"],
             handler: |s, d| set(d, &mut s.conf.location(&MEMCACHED).gzip_flag, |d| d.number(0)),
         },
-        next_upstream!(
+        next_upstream_of_memcached!(
             "memcached",
             pass,
-            "set $memcached_key $uri; memcached_pass 127.0.0.1:11211;",
-            "error | timeout | invalid_response | not_found | off …",
-            Failures::OF_MEMCACHED,
-            "The cases in which another server is asked, as long as nothing was sent to the client: a \
-             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
-             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
+            "set $memcached_key $uri; memcached_pass 127.0.0.1:11211;"
         ),
     ]
 );

@@ -57,12 +57,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
               `http://unix:PATH:`, where a name may be that of an `upstream`. A path behind it takes the \
               place of the name of the location in the path of the request; without one the path goes as \
               the client sent it, or as it was rewritten. With variables all of it is what they give.",
-            example: "
-            location /app/ {
-                proxy_pass http://127.0.0.1:8080/;
-                proxy_set_header Host $host;
-                proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-            }",
+            example: EXAMPLE_OF_HEADERS,
             see: &["proxy_set_header", "proxy_redirect", "proxy_buffering", "proxy_next_upstream"],
             handler: read_pass,
         },
@@ -161,12 +156,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             doc: "Sends a header in place of that of the client; with an empty value none is sent. A level \
               with one inherits none. By default `Host` is what `proxy_pass` names, and `Connection`, \
               `TE`, `Keep-Alive`, `Expect`, `Upgrade` and `Proxy-Connection` are not passed on.",
-            example: "
-            location /app/ {
-                proxy_pass http://127.0.0.1:8080/;
-                proxy_set_header Host $host;
-                proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-            }",
+            example: EXAMPLE_OF_HEADERS,
             see: &["proxy_pass", "proxy_pass_request_headers", "proxy_set_body"],
             handler: read_header,
         },
@@ -201,12 +191,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             syntax: "proxy_set_body TEXT",
             default: "",
             doc: "Sends a text, which may have variables in it, in place of the body of the request.",
-            example: r#"
-            location /app/ {
-                proxy_pass http://127.0.0.1:8080/;
-                proxy_method POST;
-                proxy_set_body "user=$remote_user";
-            }"#,
+            example: EXAMPLE_OF_BODIES,
             see: &["proxy_method", "proxy_pass_request_body"],
             handler: |s, d| read_value(s, d, |load| &mut load.location(&PROXY).body),
         },
@@ -217,12 +202,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             syntax: "proxy_method METHOD",
             default: "",
             doc: "Asks with another method than that of the client; it may have variables in it.",
-            example: r#"
-            location /app/ {
-                proxy_pass http://127.0.0.1:8080/;
-                proxy_method POST;
-                proxy_set_body "user=$remote_user";
-            }"#,
+            example: EXAMPLE_OF_BODIES,
             see: &["proxy_set_body", "proxy_pass"],
             handler: |s, d| read_value(s, d, |load| &mut load.location(&PROXY).method),
         },
@@ -257,6 +237,22 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
     ]
 );
 
+/// Of `proxy_pass` and `proxy_set_header`.
+const EXAMPLE_OF_HEADERS: &str = "
+    location /app/ {
+        proxy_pass http://127.0.0.1:8080/;
+        proxy_set_header Host $host;
+        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    }";
+
+/// Of `proxy_set_body` and `proxy_method`.
+const EXAMPLE_OF_BODIES: &str = r#"
+    location /app/ {
+        proxy_pass http://127.0.0.1:8080/;
+        proxy_method POST;
+        proxy_set_body "user=$remote_user";
+    }"#;
+
 /// The directory of responses where no `proxy_temp_path` names another one: that of Debian.
 const PROXY_TEMP_DEFAULT: &str = "/var/lib/nginx/proxy";
 
@@ -276,7 +272,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     let url = &directive.args[0];
     let value = compile(scope, directive, url)?;
     if value.as_literal().is_none() {
-        use_tls(scope);
+        readers::use_tls(pass(scope.conf));
         conf(scope).target.set(Target::Evaluated(value));
         return Ok(());
     }
@@ -285,7 +281,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
         return Err(directive.error("https protocol requires SSL support"));
     }
     if scheme == Scheme::Https {
-        use_tls(scope);
+        readers::use_tls(pass(scope.conf));
     }
     let address = url.slice(scheme.text().len()..);
     let (group, parsed) = upstreams::reference(scope.conf, directive, &address, scheme.port())?;
@@ -304,14 +300,6 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     conf.redirects.imply(ProxyConf::default_redirect(url, &target));
     conf.target.set(Target::Fixed(target));
     Ok(())
-}
-
-/// Requests may go to servers with TLS.
-fn use_tls(scope: &mut Scope<'_, Load>) {
-    #[cfg(feature = "tls")]
-    pass(scope.conf).tls.used.set(());
-    #[cfg(not(feature = "tls"))]
-    let _ = scope;
 }
 
 fn read_redirect(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Directive, Error, Pos, Scope};
 use clearway_http::regex::{Case, Regex};
-use clearway_http::temp_paths::{TempPath, TempPaths};
+use clearway_http::temp_paths::{self, TempPath, TempPaths};
 use clearway_http::{ConfKey, Load, Setting, Value, WantedRights};
 
 use crate::settings::cache::Keeping;
@@ -190,6 +190,14 @@ pub(super) fn read_store(
     Ok(())
 }
 
+/// Requests may go to servers with TLS.
+pub(super) fn use_tls(pass: &mut PassConf) {
+    #[cfg(feature = "tls")]
+    pass.tls.used.set(());
+    #[cfg(not(feature = "tls"))]
+    let _ = pass;
+}
+
 /// Every location has a directory for responses, if only the default one.
 pub(super) fn complete_temp_paths(
     load: &mut Load,
@@ -197,16 +205,6 @@ pub(super) fn complete_temp_paths(
     default: &str,
 ) -> Result<(), Error> {
     let paths = load.environment().services.find::<TempPaths>().cloned();
-    let default = Arc::new(TempPath::default_at(Path::new(default)));
-    let mut is_used = false;
-    for conf in load.all_locations(key) {
-        if conf.temp_path.is_none() {
-            conf.temp_path.set(Some(Arc::clone(&default)));
-            is_used = true;
-        }
-    }
-    match paths {
-        Some(paths) if is_used => paths.declare((*default).clone()),
-        _ => Ok(()),
-    }
+    let settings = load.all_locations(key).map(|conf| &mut conf.temp_path);
+    temp_paths::complete(settings, Path::new(default), paths.as_ref())
 }

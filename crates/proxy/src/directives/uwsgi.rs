@@ -100,17 +100,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
             handler: |s, d| set(d, &mut s.conf.location(&UWSGI).string, |d| Ok(d.args[0].clone())),
         },
         param!("uwsgi", "uwsgi_pass 127.0.0.1:9000;", &UWSGI),
-        next_upstream!(
-            "uwsgi",
-            pass,
-            "uwsgi_pass 127.0.0.1:9000;",
-            "error | timeout | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 \
-             | non_idempotent | off …",
-            Failures::OF_APPLICATIONS,
-            "The cases in which another server is asked, as long as nothing was sent to the client: a \
-             connection that breaks or cannot be made, a timeout, a broken response, a status. `POST`, \
-             `LOCK` and `PATCH` are asked once, unless `non_idempotent` is said or nothing was sent."
-        ),
+        next_upstream_of_applications!("uwsgi", pass, "uwsgi_pass 127.0.0.1:9000;"),
     ]
 );
 
@@ -142,19 +132,11 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     }
     let has_tls = scheme == UwsgiScheme::Tls || !is_fixed;
     if has_tls {
-        use_tls(scope);
+        readers::use_tls(pass(scope.conf));
     }
     let tls_name = (is_fixed && has_tls).then(|| address.slice(scheme_len..));
     scope.conf.location(&UWSGI).target.set(UwsgiServer { said, tls_name });
     Ok(())
-}
-
-/// Requests may go to servers with TLS.
-fn use_tls(scope: &mut Scope<'_, Load>) {
-    #[cfg(feature = "tls")]
-    pass(scope.conf).tls.used.set(());
-    #[cfg(not(feature = "tls"))]
-    let _ = scope;
 }
 
 /// What each level comes to.

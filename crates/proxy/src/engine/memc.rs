@@ -14,7 +14,7 @@ use clearway_message::{Header, Method, status};
 
 use crate::engine::application::{begin_attempts, server_of};
 use crate::engine::asked::{Asked, AskedBody, BodyUse, Family, Framing, Where};
-use crate::engine::memcached::{Fault, Memcached};
+use crate::engine::memcached::{Fault, Memcached, progress};
 use crate::engine::protocol::{Eof, HeadProgress, Persistence, Protocol, Say, TrailerUse, Wanted};
 use crate::settings::gateway::{MEMC, MEMC_PASS};
 use crate::settings::pass::PassConf;
@@ -189,11 +189,7 @@ impl Protocol for Memc {
             Self::Line(line) => line,
         };
         line.reply = read_reply(input, line.command).map_err(Fault::Line)?;
-        match line.reply {
-            Some(_) => Ok(HeadProgress::Final),
-            None if input.len() >= max_bytes => Err(Fault::TooBig),
-            None => Ok(HeadProgress::Incomplete),
-        }
+        progress(line.reply, input, max_bytes)
     }
 
     fn next_head(&mut self) -> usize {

@@ -102,6 +102,15 @@ impl fmt::Display for Fault {
     }
 }
 
+/// How far the head of an answer has come, of which `input` was received: `head` is there when it is whole.
+pub(super) fn progress<T>(head: Option<T>, input: &[u8], max_bytes: usize) -> Result<HeadProgress, Fault> {
+    match head {
+        Some(_) => Ok(HeadProgress::Final),
+        None if input.len() >= max_bytes => Err(Fault::TooBig),
+        None => Ok(HeadProgress::Incomplete),
+    }
+}
+
 impl Memcached {
     /// For a key as it was sent.
     pub(super) fn new(key: Vec<u8>, gzip_flag: u64) -> Self {
@@ -126,11 +135,7 @@ impl Protocol for Memcached {
 
     fn head(&mut self, input: &[u8], max_bytes: usize) -> Result<HeadProgress, Fault> {
         self.head = read_head(input, &self.key, self.flags()).map_err(Fault::Line)?;
-        match self.head {
-            Some(_) => Ok(HeadProgress::Final),
-            None if input.len() >= max_bytes => Err(Fault::TooBig),
-            None => Ok(HeadProgress::Incomplete),
-        }
+        progress(self.head, input, max_bytes)
     }
 
     fn next_head(&mut self) -> usize {

@@ -64,12 +64,12 @@ pub(crate) const HIDDEN: &[&str] =
 
 /// The same of FastCGI and SCGI servers.
 pub(crate) const HIDDEN_WITH_STATUS: &[&str] = &[
-    "Status",
     "X-Accel-Expires",
     "X-Accel-Redirect",
     "X-Accel-Limit-Rate",
     "X-Accel-Buffering",
     "X-Accel-Charset",
+    "Status",
 ];
 
 settings! {

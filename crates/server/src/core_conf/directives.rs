@@ -65,12 +65,7 @@ pub(super) const DIRECTIVES: &[Spec<CoreConf>] = &[
               own; no loop waits for the disk.",
         example: "
             error_log logs/error.log warn;
-
-            http {
-                server {
-                    error_log syslog:server=unix:/dev/log;
-                }
-            }",
+            error_log syslog:server=unix:/dev/log crit;",
         see: &["access_log", "log_not_found"],
         handler: |scope, d| {
             let spec = error_log::error_log(&scope.conf.prefix, d)?;

@@ -27,15 +27,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
               empty are not counted. A zone of 1m has room for 30 thousand values, whatever their length; \
               where it is full the value is forgotten that is closest to being within the rate again. The \
               states outlive reloads and workers; the key of a zone cannot be changed by a reload.",
-        example: "
-            limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
-
-            server {
-                location = /login {
-                    # Up to five wait their turn, further ones are refused.
-                    limit_req zone=logins burst=5;
-                }
-            }",
+        example: EXAMPLE_OF_ZONE,
         see: &["limit_req", "limit_req_status", "limit_conn"],
         handler: read_zone,
     },
@@ -48,15 +40,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Limits how fast requests with the same key are processed. Requests beyond the zone's rate \
               wait until they are within it, up to `burst` of them (default 0); more are refused. With \
               `delay=` that many do not wait, with `nodelay` none does. Several at one level all hold.",
-        example: "
-            limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
-
-            server {
-                location = /login {
-                    # Up to five wait their turn, further ones are refused.
-                    limit_req zone=logins burst=5;
-                }
-            }",
+        example: EXAMPLE_OF_ZONE,
         see: &["limit_req_zone", "limit_req_status", "limit_conn"],
         handler: read_limit,
     },
@@ -68,18 +52,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "limit_req_log_level error",
         doc: "How severe a line about a request that was refused is. One about a request that waits is one \
               step less severe.",
-        example: "
-            limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
-
-            server {
-                location /search {
-                    limit_req zone=searches burst=10 nodelay;
-                    limit_req_status 429;
-                    limit_req_log_level warn;
-                    # Only the log and $limit_req_status tell what would have been refused.
-                    limit_req_dry_run on;
-                }
-            }",
+        example: EXAMPLE_OF_REFUSALS,
         see: &["limit_req_status", "limit_req_dry_run", "limit_req"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_log_level(directive),
     },
@@ -90,18 +63,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_req_status CODE",
         default: "limit_req_status 503",
         doc: "The status of requests that are refused, from 400 to 599.",
-        example: "
-            limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
-
-            server {
-                location /search {
-                    limit_req zone=searches burst=10 nodelay;
-                    limit_req_status 429;
-                    limit_req_log_level warn;
-                    # Only the log and $limit_req_status tell what would have been refused.
-                    limit_req_dry_run on;
-                }
-            }",
+        example: EXAMPLE_OF_REFUSALS,
         see: &["limit_req_log_level", "limit_req_dry_run", "limit_req"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_status(directive),
     },
@@ -112,22 +74,36 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "limit_req_dry_run on | off",
         default: "limit_req_dry_run off",
         doc: "Counts and logs, but lets all requests pass.",
-        example: "
-            limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
-
-            server {
-                location /search {
-                    limit_req zone=searches burst=10 nodelay;
-                    limit_req_status 429;
-                    limit_req_log_level warn;
-                    # Only the log and $limit_req_status tell what would have been refused.
-                    limit_req_dry_run on;
-                }
-            }",
+        example: EXAMPLE_OF_REFUSALS,
         see: &["limit_req_status", "limit_req_log_level", "limit_req"],
         handler: |scope, directive| scope.conf.location(&LIMIT_CONF).refusal.read_dry_run(directive),
     },
 ];
+
+/// Of `limit_req_zone` and `limit_req`.
+const EXAMPLE_OF_ZONE: &str = "
+    limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
+
+    server {
+        location = /login {
+            # Up to five wait their turn, further ones are refused.
+            limit_req zone=logins burst=5;
+        }
+    }";
+
+/// Of `limit_req_log_level`, `limit_req_status` and `limit_req_dry_run`.
+const EXAMPLE_OF_REFUSALS: &str = "
+    limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
+
+    server {
+        location /search {
+            limit_req zone=searches burst=10 nodelay;
+            limit_req_status 429;
+            limit_req_log_level warn;
+            # Only the log and $limit_req_status tell what would have been refused.
+            limit_req_dry_run on;
+        }
+    }";
 
 fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error> {
     let key = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;

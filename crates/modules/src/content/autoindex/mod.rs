@@ -41,13 +41,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "autoindex off;",
         doc: "Whether a path that ends in a slash, and has no index, is answered with a list of the files in \
               its directory. Those whose names begin with a dot are not shown.",
-        example: "
-            location /pub/ {
-                autoindex on;
-                autoindex_format html;
-                autoindex_exact_size off;
-                autoindex_localtime on;
-            }",
+        example: EXAMPLE_OF_LISTING,
         see: &["autoindex_format", "autoindex_exact_size", "autoindex_localtime", "index", "random_index"],
         handler: |scope, directive| set(directive, &mut conf(scope).enabled, |d| d.flag(0)),
     },
@@ -59,13 +53,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "autoindex_format html;",
         doc: "The form of the list. With `jsonp` the argument `callback` is the name of a function to call; \
               without it the list is `json`.",
-        example: "
-            location /pub/ {
-                autoindex on;
-                autoindex_format html;
-                autoindex_exact_size off;
-                autoindex_localtime on;
-            }",
+        example: EXAMPLE_OF_LISTING,
         see: &["autoindex", "autoindex_exact_size", "autoindex_localtime", "index", "random_index"],
         handler: read_format,
     },
@@ -76,13 +64,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "autoindex_localtime on | off",
         default: "autoindex_localtime off;",
         doc: "Whether times in the page are local or UTC.",
-        example: "
-            location /pub/ {
-                autoindex on;
-                autoindex_format html;
-                autoindex_exact_size off;
-                autoindex_localtime on;
-            }",
+        example: EXAMPLE_OF_LISTING,
         see: &["autoindex", "autoindex_format", "autoindex_exact_size", "index", "random_index"],
         handler: |scope, directive| set(directive, &mut conf(scope).local_time, |d| d.flag(0)),
     },
@@ -93,13 +75,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "autoindex_exact_size on | off",
         default: "autoindex_exact_size on;",
         doc: "Whether sizes in the page are in bytes, or rounded to kilobytes, megabytes and gigabytes.",
-        example: "
-            location /pub/ {
-                autoindex on;
-                autoindex_format html;
-                autoindex_exact_size off;
-                autoindex_localtime on;
-            }",
+        example: EXAMPLE_OF_LISTING,
         see: &["autoindex", "autoindex_format", "autoindex_localtime", "index", "random_index"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).sizes, |d| {
@@ -108,6 +84,15 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `autoindex`, `autoindex_format`, `autoindex_localtime` and `autoindex_exact_size`.
+const EXAMPLE_OF_LISTING: &str = "
+    location /pub/ {
+        autoindex on;
+        autoindex_format html;
+        autoindex_exact_size off;
+        autoindex_localtime on;
+    }";
 
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled, handler }];

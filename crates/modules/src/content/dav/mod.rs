@@ -39,22 +39,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "dav_methods off;",
         doc: "The methods of WebDAV that change files. A file that is put is written to the place of request \
               bodies first (`client_body_temp_path`), and moved when it is complete.",
-        example: "
-            location /files/ {
-                root /data;
-                client_max_body_size 1g;
-
-                dav_methods PUT DELETE MKCOL COPY MOVE;
-                create_full_put_path on;
-                dav_access user:rw group:r;
-                # /files/user may not be removed, what is in it may.
-                min_delete_depth 3;
-
-                limit_except GET {
-                    allow 192.0.2.0/24;
-                    deny all;
-                }
-            }",
+        example: EXAMPLE_OF_FILES,
         see: &[
             "create_full_put_path",
             "dav_access",
@@ -71,22 +56,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "create_full_put_path on | off",
         default: "create_full_put_path off;",
         doc: "Whether PUT makes directories that are not there.",
-        example: "
-            location /files/ {
-                root /data;
-                client_max_body_size 1g;
-
-                dav_methods PUT DELETE MKCOL COPY MOVE;
-                create_full_put_path on;
-                dav_access user:rw group:r;
-                # /files/user may not be removed, what is in it may.
-                min_delete_depth 3;
-
-                limit_except GET {
-                    allow 192.0.2.0/24;
-                    deny all;
-                }
-            }",
+        example: EXAMPLE_OF_FILES,
         see: &["dav_methods", "dav_access", "min_delete_depth", "client_max_body_size", "limit_except"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).full_path, |d| {
@@ -101,22 +71,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "min_delete_depth NUMBER",
         default: "min_delete_depth 0;",
         doc: "How many segments a path must have at least to be removed.",
-        example: "
-            location /files/ {
-                root /data;
-                client_max_body_size 1g;
-
-                dav_methods PUT DELETE MKCOL COPY MOVE;
-                create_full_put_path on;
-                dav_access user:rw group:r;
-                # /files/user may not be removed, what is in it may.
-                min_delete_depth 3;
-
-                limit_except GET {
-                    allow 192.0.2.0/24;
-                    deny all;
-                }
-            }",
+        example: EXAMPLE_OF_FILES,
         see: &["dav_methods", "create_full_put_path", "dav_access", "client_max_body_size", "limit_except"],
         handler: |scope, directive| set(directive, &mut conf(scope).min_delete_depth, |d| d.number(0)),
     },
@@ -127,22 +82,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "dav_access user:RIGHTS | group:RIGHTS | all:RIGHTS …",
         default: "dav_access user:rw;",
         doc: "The access rights of new files, and of directories with those to search: `r` or `rw` for each.",
-        example: "
-            location /files/ {
-                root /data;
-                client_max_body_size 1g;
-
-                dav_methods PUT DELETE MKCOL COPY MOVE;
-                create_full_put_path on;
-                dav_access user:rw group:r;
-                # /files/user may not be removed, what is in it may.
-                min_delete_depth 3;
-
-                limit_except GET {
-                    allow 192.0.2.0/24;
-                    deny all;
-                }
-            }",
+        example: EXAMPLE_OF_FILES,
         see: &[
             "dav_methods",
             "create_full_put_path",
@@ -153,6 +93,24 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: |scope, directive| set(directive, &mut conf(scope).access, file_access),
     },
 ];
+
+/// Of `dav_methods`, `create_full_put_path`, `min_delete_depth` and `dav_access`.
+const EXAMPLE_OF_FILES: &str = "
+    location /files/ {
+        root /data;
+        client_max_body_size 1g;
+
+        dav_methods PUT DELETE MKCOL COPY MOVE;
+        create_full_put_path on;
+        dav_access user:rw group:r;
+        # /files/user may not be removed, what is in it may.
+        min_delete_depth 3;
+
+        limit_except GET {
+            allow 192.0.2.0/24;
+            deny all;
+        }
+    }";
 
 static PHASES: &[PhaseHandler] =
     &[PhaseHandler { phase: Phase::Content, cost: Cost::Cheap, enabled, handler }];

@@ -250,11 +250,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "echo_before_body [-n] [TEXT …]",
         default: "",
         doc: "Puts a line, as `echo` makes it, in front of the body of a response, whatever has made it.",
-        example: "
-            location /framed/ {
-                echo_before_body \"-- begin --\";
-                echo_after_body \"-- end --\";
-            }",
+        example: EXAMPLE_OF_AROUND,
         see: &["echo_after_body", "add_before_body"],
         handler: |scope, directive| {
             let line = read(scope, directive)?;
@@ -269,11 +265,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "echo_after_body [-n] [TEXT …]",
         default: "",
         doc: "Puts a line, as `echo` makes it, behind the body of a response, whatever has made it.",
-        example: "
-            location /framed/ {
-                echo_before_body \"-- begin --\";
-                echo_after_body \"-- end --\";
-            }",
+        example: EXAMPLE_OF_AROUND,
         see: &["echo_before_body", "add_after_body"],
         handler: |scope, directive| {
             let line = read(scope, directive)?;
@@ -301,6 +293,13 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `echo_before_body` and `echo_after_body`.
+const EXAMPLE_OF_AROUND: &str = "
+    location /framed/ {
+        echo_before_body \"-- begin --\";
+        echo_after_body \"-- end --\";
+    }";
 
 fn add(scope: &mut Scope<'_, Load>, directive: &Directive, verb: Verb) -> Result<(), Error> {
     let arguments = read(scope, directive)?;

@@ -27,11 +27,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         doc: "Keeps files open, and what is known of directories and (see `open_file_cache_errors`) of names \
               behind which nothing is: `max` of them per loop, as long as each is asked for within \
               `inactive` (60 seconds).",
-        example: "
-            open_file_cache max=10000 inactive=20s;
-            open_file_cache_valid 30s;
-            open_file_cache_min_uses 2;
-            open_file_cache_errors on;",
+        example: EXAMPLE_OF_CACHE,
         see: &[
             "open_file_cache_valid",
             "open_file_cache_min_uses",
@@ -48,11 +44,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_valid TIME",
         default: "open_file_cache_valid 60s;",
         doc: "After which time it is asked again whether a name still means what is in the cache.",
-        example: "
-            open_file_cache max=10000 inactive=20s;
-            open_file_cache_valid 30s;
-            open_file_cache_min_uses 2;
-            open_file_cache_errors on;",
+        example: EXAMPLE_OF_CACHE,
         see: &[
             "open_file_cache",
             "open_file_cache_min_uses",
@@ -73,11 +65,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_min_uses NUMBER",
         default: "open_file_cache_min_uses 1;",
         doc: "How often a file must have been asked for to be kept open.",
-        example: "
-            open_file_cache max=10000 inactive=20s;
-            open_file_cache_valid 30s;
-            open_file_cache_min_uses 2;
-            open_file_cache_errors on;",
+        example: EXAMPLE_OF_CACHE,
         see: &[
             "open_file_cache",
             "open_file_cache_valid",
@@ -96,11 +84,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "open_file_cache_errors on | off",
         default: "open_file_cache_errors off;",
         doc: "Whether it is kept that there is no such file, or none that may be read.",
-        example: "
-            open_file_cache max=10000 inactive=20s;
-            open_file_cache_valid 30s;
-            open_file_cache_min_uses 2;
-            open_file_cache_errors on;",
+        example: EXAMPLE_OF_CACHE,
         see: &[
             "open_file_cache",
             "open_file_cache_valid",
@@ -126,6 +110,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `open_file_cache`, `open_file_cache_valid`, `open_file_cache_min_uses` and `open_file_cache_errors`.
+const EXAMPLE_OF_CACHE: &str = "
+    open_file_cache max=10000 inactive=20s;
+    open_file_cache_valid 30s;
+    open_file_cache_min_uses 2;
+    open_file_cache_errors on;";
 
 static CACHE_CONF: ConfKey<CacheConf> = ConfKey::new(Level::Location);
 

@@ -53,11 +53,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "gzip_http_version 1.0 | 1.1",
         default: "gzip_http_version 1.1;",
         doc: "The lowest version of a request that is answered with a compressed response.",
-        example: r#"
-            gzip on;
-            gzip_http_version 1.0;
-            gzip_proxied no-cache no-store private expired auth;
-            gzip_disable "MSIE [4-6]\.";"#,
+        example: EXAMPLE_OF_ACCEPTANCE,
         see: &["gzip_proxied", "gzip_disable", "gzip", "gzip_vary"],
         handler: |scope, d| {
             const WORDS: [(&str, Version); 2] = [("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
@@ -73,11 +69,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "gzip_proxied off;",
         doc: "Compresses responses to requests with `Via`, which come from proxies: none of them, those \
               that a cache must not keep for one of these reasons, or all.",
-        example: r#"
-            gzip on;
-            gzip_http_version 1.0;
-            gzip_proxied no-cache no-store private expired auth;
-            gzip_disable "MSIE [4-6]\.";"#,
+        example: EXAMPLE_OF_ACCEPTANCE,
         see: &["gzip_http_version", "gzip_disable", "gzip", "gzip_vary"],
         handler: read_proxied,
     },
@@ -89,15 +81,18 @@ static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "Browsers, by an expression for `User-Agent`, that get nothing compressed. `msie6` stands for \
               Internet Explorer 4 to 6, but for the service pack with SV1 in its name.",
-        example: r#"
-            gzip on;
-            gzip_http_version 1.0;
-            gzip_proxied no-cache no-store private expired auth;
-            gzip_disable "MSIE [4-6]\.";"#,
+        example: EXAMPLE_OF_ACCEPTANCE,
         see: &["gzip_proxied", "gzip_http_version", "gzip", "gzip_vary"],
         handler: read_disable,
     },
 ];
+
+/// Of `gzip_http_version`, `gzip_proxied` and `gzip_disable`.
+const EXAMPLE_OF_ACCEPTANCE: &str = r#"
+    gzip on;
+    gzip_http_version 1.0;
+    gzip_proxied no-cache no-store private expired auth;
+    gzip_disable "MSIE [4-6]\.";"#;
 
 pub(super) static ACCEPTANCE_CONF: ConfKey<AcceptanceConf> = ConfKey::new(Level::Location);
 

@@ -44,14 +44,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi on | off",
         default: "ssi off;",
         doc: "Whether SSI commands in responses are executed.",
-        example: "
-            location / {
-                ssi on;
-                ssi_types application/xhtml+xml;
-                ssi_silent_errors on;
-                ssi_value_length 1024;
-                ssi_last_modified on;
-            }",
+        example: EXAMPLE_OF_INCLUDES,
         see: &[
             "ssi_types",
             "ssi_silent_errors",
@@ -69,14 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_silent_errors on | off",
         default: "ssi_silent_errors off;",
         doc: "Whether nothing is shown in place of a command that has failed.",
-        example: "
-            location / {
-                ssi on;
-                ssi_types application/xhtml+xml;
-                ssi_silent_errors on;
-                ssi_value_length 1024;
-                ssi_last_modified on;
-            }",
+        example: EXAMPLE_OF_INCLUDES,
         see: &[
             "ssi",
             "ssi_types",
@@ -116,14 +102,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_value_length SIZE",
         default: "ssi_value_length 255;",
         doc: "Longest value of a parameter of a command.",
-        example: "
-            location / {
-                ssi on;
-                ssi_types application/xhtml+xml;
-                ssi_silent_errors on;
-                ssi_value_length 1024;
-                ssi_last_modified on;
-            }",
+        example: EXAMPLE_OF_INCLUDES,
         see: &[
             "ssi",
             "ssi_types",
@@ -141,14 +120,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_types TYPE … | *",
         default: "ssi_types text/html;",
         doc: "In which types of responses commands are executed, besides `text/html`; `*` is all.",
-        example: "
-            location / {
-                ssi on;
-                ssi_types application/xhtml+xml;
-                ssi_silent_errors on;
-                ssi_value_length 1024;
-                ssi_last_modified on;
-            }",
+        example: EXAMPLE_OF_INCLUDES,
         see: &[
             "ssi",
             "ssi_silent_errors",
@@ -172,14 +144,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "ssi_last_modified on | off",
         default: "ssi_last_modified off;",
         doc: "Whether `Last-Modified` of the document is kept, and its `ETag` as a weak one.",
-        example: "
-            location / {
-                ssi on;
-                ssi_types application/xhtml+xml;
-                ssi_silent_errors on;
-                ssi_value_length 1024;
-                ssi_last_modified on;
-            }",
+        example: EXAMPLE_OF_INCLUDES,
         see: &[
             "ssi",
             "ssi_types",
@@ -191,6 +156,16 @@ static DIRECTIVES: &[Spec<Load>] = &[
         handler: |scope, d| set(d, &mut scope.conf.location(&SSI_CONF).last_modified, |d| d.flag(0)),
     },
 ];
+
+/// Of `ssi`, `ssi_silent_errors`, `ssi_value_length`, `ssi_types` and `ssi_last_modified`.
+const EXAMPLE_OF_INCLUDES: &str = "
+    location / {
+        ssi on;
+        ssi_types application/xhtml+xml;
+        ssi_silent_errors on;
+        ssi_value_length 1024;
+        ssi_last_modified on;
+    }";
 
 static VARIABLES: &[VariableSpec] = &[
     VariableSpec {

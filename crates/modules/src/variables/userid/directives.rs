@@ -16,23 +16,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "userid off;",
         doc: "Whether clients get a cookie by which they are known again (`on`; `v1` is an older form), or \
               only those that they send are read (`log`, for `$uid_got`).",
-        example: "
-            userid on;
-            userid_name uid;
-            userid_domain example.com;
-            userid_path /;
-            userid_expires 365d;
-            userid_flags secure httponly samesite=lax;",
-        see: &[
-            "userid_name",
-            "userid_domain",
-            "userid_path",
-            "userid_expires",
-            "userid_flags",
-            "userid_mark",
-            "userid_p3p",
-            "userid_service",
-        ],
+        example: EXAMPLE_OF_COOKIE,
+        see: &["userid_name", "userid_expires", "userid_flags", "userid_mark", "userid_service"],
         handler: |scope, directive| {
             const WORDS: [(&str, UseridState); 4] = [
                 ("off", UseridState::Off),
@@ -53,12 +38,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "",
         doc: "A number for this server in the cookies that it makes; without it, for cookies of the second \
               version, the last four bytes of the server's address.",
-        example: r#"
-            userid on;
-            userid_mark 2;
-            userid_p3p 'policyref="/w3c/p3p.xml", CP="CUR ADM OUR NOR STA NID"';
-            # A number of its own for each of several servers that give out identifiers.
-            userid_service 7;"#,
+        example: EXAMPLE_OF_MARKS,
         see: &["userid_mark", "userid_p3p", "userid"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).service, |directive| Ok(Some(directive.number(0)? as u32)))
@@ -71,23 +51,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "userid_name NAME",
         default: "userid_name uid;",
         doc: "The name of the cookie.",
-        example: "
-            userid on;
-            userid_name uid;
-            userid_domain example.com;
-            userid_path /;
-            userid_expires 365d;
-            userid_flags secure httponly samesite=lax;",
-        see: &[
-            "userid",
-            "userid_domain",
-            "userid_path",
-            "userid_expires",
-            "userid_flags",
-            "userid_mark",
-            "userid_p3p",
-            "userid_service",
-        ],
+        example: EXAMPLE_OF_COOKIE,
+        see: &["userid", "userid_domain", "userid_path"],
         handler: |scope, directive| set(directive, &mut conf(scope).name, |directive| directive.value(0)),
     },
     Spec {
@@ -97,23 +62,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "userid_domain NAME | none",
         default: "userid_domain none;",
         doc: "The domain that the cookie is for.",
-        example: "
-            userid on;
-            userid_name uid;
-            userid_domain example.com;
-            userid_path /;
-            userid_expires 365d;
-            userid_flags secure httponly samesite=lax;",
-        see: &[
-            "userid",
-            "userid_name",
-            "userid_path",
-            "userid_expires",
-            "userid_flags",
-            "userid_mark",
-            "userid_p3p",
-            "userid_service",
-        ],
+        example: EXAMPLE_OF_COOKIE,
+        see: &["userid", "userid_name", "userid_path"],
         handler: |scope, directive| set_or_none(directive, &mut conf(scope).domain),
     },
     Spec {
@@ -123,23 +73,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "userid_path PATH",
         default: "userid_path /;",
         doc: "The path that the cookie is for.",
-        example: "
-            userid on;
-            userid_name uid;
-            userid_domain example.com;
-            userid_path /;
-            userid_expires 365d;
-            userid_flags secure httponly samesite=lax;",
-        see: &[
-            "userid",
-            "userid_name",
-            "userid_domain",
-            "userid_expires",
-            "userid_flags",
-            "userid_mark",
-            "userid_p3p",
-            "userid_service",
-        ],
+        example: EXAMPLE_OF_COOKIE,
+        see: &["userid", "userid_name", "userid_domain"],
         handler: |scope, directive| set(directive, &mut conf(scope).path, |directive| directive.value(0)),
     },
     Spec {
@@ -149,23 +84,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "userid_expires TIME | max | off",
         default: "userid_expires off;",
         doc: "How long a browser keeps the cookie; `max` is until the end of 2037, `off` until it is closed.",
-        example: "
-            userid on;
-            userid_name uid;
-            userid_domain example.com;
-            userid_path /;
-            userid_expires 365d;
-            userid_flags secure httponly samesite=lax;",
-        see: &[
-            "userid",
-            "userid_name",
-            "userid_domain",
-            "userid_path",
-            "userid_flags",
-            "userid_mark",
-            "userid_p3p",
-            "userid_service",
-        ],
+        example: EXAMPLE_OF_COOKIE,
+        see: &["userid", "userid_flags"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).expires, |directive| match &directive.args[0][..] {
                 b"max" => Ok(Expires::Max),
@@ -184,23 +104,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "userid_flags off | [secure] [httponly] [samesite=strict | samesite=lax | samesite=none]",
         default: "userid_flags off;",
         doc: "Attributes of the cookie.",
-        example: "
-            userid on;
-            userid_name uid;
-            userid_domain example.com;
-            userid_path /;
-            userid_expires 365d;
-            userid_flags secure httponly samesite=lax;",
-        see: &[
-            "userid",
-            "userid_name",
-            "userid_domain",
-            "userid_path",
-            "userid_expires",
-            "userid_mark",
-            "userid_p3p",
-            "userid_service",
-        ],
+        example: EXAMPLE_OF_COOKIE,
+        see: &["userid", "userid_expires"],
         handler: read_flags,
     },
     Spec {
@@ -210,12 +115,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         syntax: "userid_p3p TEXT | none",
         default: "userid_p3p none;",
         doc: "The value of a header `P3P` that is sent with the cookie.",
-        example: r#"
-            userid on;
-            userid_mark 2;
-            userid_p3p 'policyref="/w3c/p3p.xml", CP="CUR ADM OUR NOR STA NID"';
-            # A number of its own for each of several servers that give out identifiers.
-            userid_service 7;"#,
+        example: EXAMPLE_OF_MARKS,
         see: &["userid_mark", "userid_service", "userid"],
         handler: |scope, directive| set_or_none(directive, &mut conf(scope).p3p),
     },
@@ -227,12 +127,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         default: "userid_mark off;",
         doc: "A character in place of the padding of the cookie. A client whose cookie has another one \
               gets it with this one, so that its other attributes can be changed.",
-        example: r#"
-            userid on;
-            userid_mark 2;
-            userid_p3p 'policyref="/w3c/p3p.xml", CP="CUR ADM OUR NOR STA NID"';
-            # A number of its own for each of several servers that give out identifiers.
-            userid_service 7;"#,
+        example: EXAMPLE_OF_MARKS,
         see: &["userid_p3p", "userid_service", "userid"],
         handler: |scope, directive| {
             set(directive, &mut conf(scope).mark, |directive| match &directive.args[0][..] {
@@ -243,6 +138,23 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
         },
     },
 ];
+
+/// Of `userid`, `userid_name`, `userid_domain`, `userid_path`, `userid_expires` and `userid_flags`.
+const EXAMPLE_OF_COOKIE: &str = "
+    userid on;
+    userid_name uid;
+    userid_domain example.com;
+    userid_path /;
+    userid_expires 365d;
+    userid_flags secure httponly samesite=lax;";
+
+/// Of `userid_service`, `userid_p3p` and `userid_mark`.
+const EXAMPLE_OF_MARKS: &str = r#"
+    userid on;
+    userid_mark 2;
+    userid_p3p 'policyref="/w3c/p3p.xml", CP="CUR ADM OUR NOR STA NID"';
+    # A number of its own for each of several servers that give out identifiers.
+    userid_service 7;"#;
 
 fn conf<'a>(scope: &'a mut Scope<'_, Load>) -> &'a mut UseridConf {
     scope.conf.location(&USERID_CONF)
