@@ -22,6 +22,7 @@ fn with_core(version: &str, http: &str, locations: &str) -> Server {
         .file("lib/resty/core/base.lua", base)
         .file("lib/resty/core.lua", core)
         .file("lib/resty/core/var.lua", "return { from = 'path' }\n")
+        .file("lib/ngx/ssl.lua", "return { from = 'path' }\n")
         .start()
 }
 
@@ -31,10 +32,10 @@ fn a_verified_version_of_the_path_wins() {
     let code = "location = / { content_by_lua_block {
          local var = require 'resty.core.var'
          ngx.print(require('resty.core').from, var.from, require('resty.core.base').from,
-             require('resty.core.coroutine').from, require('resty.lrucache').from, ngx.ctx == ngx.ctx)
+             require('ngx.ssl').from, require('resty.core.coroutine').from, ngx.ctx == ngx.ctx)
      } }";
     let server = with_core("0.1.33", "", code);
-    assert_eq!(ask(&server, "/"), (200, "pathpathpathnilniltrue".to_owned()));
+    assert_eq!(ask(&server, "/"), (200, "pathpathpathpathniltrue".to_owned()));
 
     let server = with_core("9.9.9", "", code);
     for _ in 0..3 {

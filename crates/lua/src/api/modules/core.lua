@@ -347,6 +347,11 @@ for name in ("balancer base64 core errlog ocsp pipe process proxyssl re req resp
     TAKEN[name == "core" and "resty.core" or "ngx." .. name] = true
 end
 
+-- Parts of the server's own have asked for some while the VM was made.
+for name in next, TAKEN do
+    package.loaded[name] = nil
+end
+
 -- Whether the path has a verified version, by the path: code may change it.
 local verified = {}
 
