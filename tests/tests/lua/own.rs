@@ -418,3 +418,42 @@ fn a_known_length_is_no_reason_to_keep_a_response() {
     let answer = server.connect().ask("GET / HTTP/1.0\r\n\r\n");
     assert_eq!((answer.header("Content-Length"), answer.text()), (Some("4"), "abcd".into()));
 }
+
+/// Names of headers, cookies and arguments are no variables to write to, unless the configuration sets them.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn variables_of_arguments_are_written_where_they_are_set() {
+    let server = server(
+        "",
+        "location = /set { set $arg_a 'x';
+             content_by_lua_block { ngx.var.arg_a = 'y' ngx.print(ngx.var.arg_a) } }
+         location = /not { content_by_lua_block {
+             local function write() ngx.var.arg_b = 'y' end
+             ngx.print(select(2, pcall(write)):match('not found for writing')) } }
+         location = /uri { content_by_lua_block {
+             local function write() ngx.var.request_uri = 'y' end
+             ngx.print(select(2, pcall(write)):match('not changeable')) } }",
+    );
+    let cases =
+        [("/set", 200, "y"), ("/not?b=1", 200, "not found for writing"), ("/uri", 200, "not changeable")];
+    check(&server, &cases);
+}
+
+/// With `lua_check_client_abort` the end of a client that is read as a socket has upstream's name.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn a_raw_socket_tells_that_its_client_has_left() {
+    let server = server(
+        "",
+        "location = / { lua_check_client_abort on; content_by_lua_block {
+             assert(ngx.on_abort(function() end))
+             ngx.req.read_body()
+             local sock = assert(ngx.req.socket(true))
+             ngx.log(ngx.WARN, 'raw: ', select(2, sock:receive()))
+         } }",
+    );
+    let mut connection = server.connect();
+    connection.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    connection.finish_sending();
+    server.wait_log("logs/error.log", "raw: client aborted");
+}

@@ -212,7 +212,8 @@ impl<'c> Exchange<'_, 'c> {
             Box::pin(async move {
                 let _asked = asked;
                 let end = active.answer_subrequest().await;
-                kept.note_action(end.as_ref().unwrap_or(&""));
+                // One that is broken off is not logged, so that is still its action.
+                kept.note_action(end.as_ref().copied().unwrap_or_else(|_| active.request.action()));
                 if let Some(conclude) = conclude {
                     conclude(&active.output.head);
                 }

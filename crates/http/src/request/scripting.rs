@@ -150,10 +150,18 @@ impl Request<'_> {
         let variables = self.variables();
         match (variables.spec(name), variables.id(name)) {
             (Some((spec, _)), _) if matches!(spec.kind, VariableKind::Assigned(_)) => Written::Kept,
-            (Some(_), None) => Written::Fixed,
+            (_, Some(id)) if variables.binding(id).look != Look::Source => Written::Kept,
             (None, None) => Written::Unknown,
-            (_, Some(id)) if variables.binding(id).look == Look::Source => Written::Fixed,
-            (_, Some(_)) => Written::Kept,
+            _ => self.refusal(name),
+        }
+    }
+
+    /// As nginx has it: the name of a header, cookie or argument is no variable to write to, unless the
+    /// configuration makes it one.
+    fn refusal(&self, name: &[u8]) -> Written {
+        match self.variables().spec(name) {
+            Some((spec, _)) if matches!(spec.kind, VariableKind::Prefix) => Written::Unknown,
+            _ => Written::Fixed,
         }
     }
 
@@ -162,10 +170,10 @@ impl Request<'_> {
         let variables = self.variables();
         let Some(id) = variables.id(name) else {
             let is_known = variables.spec(name).is_some();
-            return if is_known { Written::Fixed } else { Written::Unknown };
+            return if is_known { self.refusal(name) } else { Written::Unknown };
         };
         if variables.binding(id).look == Look::Source {
-            return Written::Fixed;
+            return self.refusal(name);
         }
         self.values.keep(id, value.map(|value| value.to_vec().into()));
         Written::Kept

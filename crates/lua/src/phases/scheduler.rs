@@ -33,6 +33,9 @@ use crate::vm::vms::Described;
 /// least.
 const RESUMES_MAX: u32 = 256;
 
+/// Said to code that waits for a client that has left.
+const CLIENT_ABORTED: &str = "client aborted";
+
 /// Said of a sleep that nobody waits for any more.
 pub(crate) const SLEEP_GIVEN_UP: std::fmt::Arguments<'_> =
     format_args!("lua clean up the timer for pending ngx.sleep");
@@ -88,7 +91,7 @@ impl Ground<'_, '_, '_> {
                 let sent = ready!(exchange.output.poll_ready(exchange.request, cx));
                 Poll::Ready(sent.map_err(|_| match exchange.output.has_timed_out() {
                     true => "timeout",
-                    false => "client aborted",
+                    false => CLIENT_ABORTED,
                 }))
             }
             Self::Alone(_) => Poll::Ready(Ok(())),
@@ -123,12 +126,15 @@ impl Ground<'_, '_, '_> {
         receiving.poll(
             &mut |_, buffer, cx| {
                 if is_raw {
-                    return exchange.poll_raw_read(cx, buffer);
+                    let read = ready!(exchange.poll_raw_read(cx, buffer));
+                    let is_end = matches!(read, Ok(0));
+                    let is_abort = is_end && *exchange.request.conf(&LUA_CONF).check_client_abort;
+                    return Poll::Ready(if is_abort { Err(io::Error::other(CLIENT_ABORTED)) } else { read });
                 }
                 let len = buffer.len();
                 match ready!(exchange.poll_body(buffer, cx)) {
                     Ok(()) => Poll::Ready(Ok(buffer.len() - len)),
-                    Err(_) => Poll::Ready(Err(io::Error::other("client aborted"))),
+                    Err(_) => Poll::Ready(Err(io::Error::other(CLIENT_ABORTED))),
                 }
             },
             cx,

@@ -88,6 +88,18 @@ pub(crate) struct Connecting {
     pub(crate) told: Told,
 }
 
+impl Drop for Connecting {
+    /// It has its place in the queue from the beginning, also where it is given up before it waits there.
+    fn drop(&mut self) {
+        if self.queued.is_some() {
+            self.told.say(ABORT_QUEUEING);
+        }
+    }
+}
+
+/// Said of a place in a queue that is given up.
+const ABORT_QUEUEING: &str = "lua tcp socket abort queueing";
+
 /// As system calls fail, in Lua's words.
 pub(crate) fn reason(error: &io::Error) -> String {
     if TlsError::find(error).is_some() {
@@ -195,7 +207,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
     let mut guard = Guard::new(&work.tcp);
     let timeout_ms = work.tcp.state().timeouts.connect_ms;
     if let Some(queued) = work.queued.take() {
-        match work.told.until(&["lua tcp socket abort queueing"], queued.wait()).await {
+        match work.told.until(&[ABORT_QUEUEING], queued.wait()).await {
             None => {
                 let shown = &work.shown;
                 let text =
