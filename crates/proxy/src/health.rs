@@ -1,14 +1,19 @@
 //! Servers are asked whether they are well (`health_check`). For each check a task looks which servers its
 //! group has, and each of those has a task that asks it and tells the group what has become of it. They end
-//! with the configuration. They run on loops, spread over all of them.
+//! with the configuration. They run on loops, spread over all of them. Where several processes have a group
+//! in common (`worker_groups`, and a zone) a server is asked by one of them in each interval, whichever comes
+//! first, and the others learn its health from two words of the zone.
 
 use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use clearway_base::log::Level;
 use clearway_http::Generation;
+use clearway_os::clock;
 use clearway_runtime::{LoopRef, Tag, Timer};
-use clearway_upstream::{Checked, Peer, ServerState};
+use clearway_upstream::{Checked, Memory, Peer, ServerState};
 
 use crate::engine::{Kept, Question, probe};
 use crate::settings::health::{Check, First, HEALTH, Rhythm};
@@ -16,6 +21,8 @@ use crate::upstreams::Lasting;
 
 /// How often is looked which servers a group has, milliseconds.
 const LOOK_EVERY_MS: u64 = 1000;
+/// How often is looked what another process has found out, milliseconds at most.
+const FOLLOW_EVERY_MS: u64 = 1000;
 
 /// A configuration is in use from now on: its checks begin, from this loop on, and end with it. To be called
 /// behind [`Lasting::begin`], before requests get to know the configuration.
@@ -27,6 +34,7 @@ pub fn begin(lasting: &Arc<Lasting>, generation: &Arc<Generation>, home: LoopRef
             lasting: Arc::clone(lasting),
             generation: Arc::downgrade(generation),
             home: at,
+            number,
             watched: Vec::new(),
             next_loop: number,
         };
@@ -49,6 +57,8 @@ struct Checking {
     lasting: Arc<Lasting>,
     generation: Weak<Generation>,
     home: LoopRef,
+    /// Which of the configuration's checks it is.
+    number: usize,
     watched: Vec<Arc<Peer>>,
     next_loop: usize,
 }
@@ -83,7 +93,9 @@ impl Checking {
             if condition == Condition::Unknown {
                 peer.fall_ill();
             }
+            let turns = Turns::of(&self.check, self.number, &peer, condition);
             let watch = Watch {
+                turns,
                 check: Arc::clone(&self.check),
                 lasting: Arc::clone(&self.lasting),
                 generation: Weak::clone(&self.generation),
@@ -106,8 +118,46 @@ fn peers_of(check: &Check, lasting: &Lasting) -> Option<Vec<Arc<Peer>>> {
     group.upgrade().filter(|_| is_in_use)?.get().map(|group| group.peers())
 }
 
+/// Of a server that several processes have checked: when one of them asked it last, and its health.
+struct Turns(Arc<dyn Memory>);
+
+impl Turns {
+    const ASKED_AT: usize = 0;
+    const FOUND_AT: usize = 1;
+
+    /// Those of this server, if its group has something in common with other processes.
+    fn of(check: &Check, number: usize, peer: &Peer, first: Condition) -> Option<Self> {
+        let group = check.aim.get()?.group.upgrade()?;
+        let mut hasher = DefaultHasher::new();
+        ("health_check", number, &*peer.config().name, &*peer.config().server).hash(&mut hasher);
+        // The highest ones are the group's own.
+        let memory = group.get()?.common()?.words(hasher.finish() >> 1, 2)?;
+        let found = Health { condition: first, streak: 0 }.to_word();
+        // Where others have found something already that holds.
+        let _ = memory.word(Self::FOUND_AT).compare_exchange(0, found, Ordering::AcqRel, Ordering::Relaxed);
+        Some(Self(memory))
+    }
+
+    /// Whether this process is the one that asks now.
+    fn take(&self, interval_ms: u64) -> bool {
+        let (word, now_ms) = (self.0.word(Self::ASKED_AT), clock::monotonic_ms().max(1));
+        let asked_ms = word.load(Ordering::Acquire);
+        let is_due = asked_ms == 0 || now_ms >= asked_ms.saturating_add(interval_ms);
+        is_due && word.compare_exchange(asked_ms, now_ms, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn health(&self) -> Health {
+        Health::of_word(self.0.word(Self::FOUND_AT).load(Ordering::Acquire))
+    }
+
+    fn publish(&self, health: Health) {
+        self.0.word(Self::FOUND_AT).store(health.to_word(), Ordering::Release);
+    }
+}
+
 /// One server.
 struct Watch {
+    turns: Option<Turns>,
     check: Arc<Check>,
     lasting: Arc<Lasting>,
     /// What requests are made in; held while the server is asked.
@@ -128,54 +178,77 @@ impl Watch {
             // What is said of it may have changed.
             let Some(peer) = peers.into_iter().find(|peer| peer.is_same(&self.peer)) else { return };
             self.peer = peer;
-            if self.peer.config().state != ServerState::Down {
+            let is_up = self.peer.config().state != ServerState::Down;
+            if is_up && self.turns.as_ref().is_some_and(|turns| !turns.take(interval_ms)) {
+                self.follow();
+            } else if is_up {
                 let Some(generation) = self.generation.upgrade() else { return };
                 let (check, peer, kept) = (&*self.check, &self.peer, &mut self.kept);
                 let question = Question { check, peer, home: self.home, kept };
                 let found = Box::pin(probe(question, generation)).await;
                 self.take(found.err());
             }
-            pause(self.home, interval_ms + later_ms()).await;
+            let pause_ms = match &self.turns {
+                None => interval_ms,
+                Some(_) => interval_ms.min(FOLLOW_EVERY_MS),
+            };
+            pause(self.home, pause_ms + later_ms()).await;
         }
     }
 
     /// What has come of a question.
     fn take(&mut self, fault: Option<String>) {
-        let log = self.lasting.log();
-        let tests = self.check.tests_name.as_deref().unwrap_or_default();
-        let tests = String::from_utf8_lossy(tests);
-        let group = self.check.aim.get().map_or("", |aim| &*aim.group_name);
-        let say = |level, text: &str| {
-            let name = &self.peer.config().name;
-            let about = format_args!("health check \"{tests}\" of peer {name} in upstream \"{group}\"");
-            log.log(level, format_args!("{text}, {about}"));
-        };
         let checked = if fault.is_none() { Checked::Passed } else { Checked::Failed };
         self.peer.state().count_check(checked);
         if let Some(fault) = &fault {
-            say(Level::Error, fault);
+            self.say(Level::Error, fault);
         }
-        let before = self.health.condition;
-        self.health.note(checked, self.check.rhythm);
-        debug_assert_ne!(self.health.condition, Condition::Unknown, "the first answer decides");
-        // What the log says is true already: requests that follow on its line meet the new condition.
-        match (before, self.health.condition) {
-            (Condition::Unhealthy, Condition::Healthy) => {
-                self.peer.recover(self.home.now_ms());
-                say(Level::Notice, "peer is healthy");
+        let mut health = self.turns.as_ref().map_or(self.health, Turns::health);
+        let before = health.condition;
+        health.note(checked, self.check.rhythm);
+        debug_assert_ne!(health.condition, Condition::Unknown, "the first answer decides");
+        if let Some(turns) = &self.turns {
+            turns.publish(health);
+        }
+        self.become_so(health);
+        // The log says it when it is true: requests that follow on its line meet the new condition.
+        match (before, health.condition) {
+            (Condition::Unhealthy | Condition::Unknown, Condition::Healthy) => {
+                self.say(Level::Notice, "peer is healthy");
             }
-            (Condition::Unknown, Condition::Healthy) => {
-                self.peer.get_well();
-                say(Level::Notice, "peer is healthy");
-            }
-            (Condition::Unknown, Condition::Unhealthy) => say(Level::Warn, "peer is unhealthy"),
-            (Condition::Healthy, Condition::Unhealthy) => {
-                self.peer.fall_ill();
-                say(Level::Warn, "peer is unhealthy");
+            (Condition::Unknown | Condition::Healthy, Condition::Unhealthy) => {
+                self.say(Level::Warn, "peer is unhealthy");
             }
             _ => {}
         }
-        self.peer.state().remember_health(match self.health.condition {
+    }
+
+    fn say(&self, level: Level, text: &str) {
+        let tests = self.check.tests_name.as_deref().unwrap_or_default();
+        let tests = String::from_utf8_lossy(tests);
+        let group = self.check.aim.get().map_or("", |aim| &*aim.group_name);
+        let name = &self.peer.config().name;
+        let about = format_args!("health check \"{tests}\" of peer {name} in upstream \"{group}\"");
+        self.lasting.log().log(level, format_args!("{text}, {about}"));
+    }
+
+    /// Another process asks: its result holds here as well.
+    fn follow(&mut self) {
+        let found = self.turns.as_ref().map(Turns::health);
+        if let Some(health) = found.filter(|health| health.condition != Condition::Unknown) {
+            self.become_so(health);
+        }
+    }
+
+    fn become_so(&mut self, health: Health) {
+        match (self.health.condition, health.condition) {
+            (Condition::Unhealthy, Condition::Healthy) => self.peer.recover(self.home.now_ms()),
+            (Condition::Unknown, Condition::Healthy) => self.peer.get_well(),
+            (Condition::Healthy, Condition::Unhealthy) => self.peer.fall_ill(),
+            _ => {}
+        }
+        self.health = health;
+        self.peer.state().remember_health(match health.condition {
             Condition::Healthy => Checked::Passed,
             Condition::Unknown | Condition::Unhealthy => Checked::Failed,
         });
@@ -198,6 +271,26 @@ struct Health {
 }
 
 impl Health {
+    /// As a word that processes have in common, which is never 0.
+    fn to_word(self) -> u64 {
+        let condition = match self.condition {
+            Condition::Unknown => 1,
+            Condition::Healthy => 2,
+            Condition::Unhealthy => 3,
+        };
+        u64::from(self.streak) << 2 | condition
+    }
+
+    /// Of a word that may be anything.
+    fn of_word(word: u64) -> Self {
+        let condition = match word & 3 {
+            2 => Condition::Healthy,
+            3 => Condition::Unhealthy,
+            _ => Condition::Unknown,
+        };
+        Self { condition, streak: (word >> 2) as u32 }
+    }
+
     /// The first answer decides; later ones when there are enough in a row.
     fn note(&mut self, checked: Checked, rhythm: Rhythm) {
         let passed = checked == Checked::Passed;
@@ -238,6 +331,15 @@ mod tests {
             }
         });
         letters.collect()
+    }
+
+    #[test]
+    fn words_say_what_it_is() {
+        for condition in [Condition::Unknown, Condition::Healthy, Condition::Unhealthy] {
+            let health = Health { condition, streak: 70_000 };
+            assert_eq!(Health::of_word(health.to_word()), health);
+        }
+        assert_eq!(Health::of_word(0), Health { condition: Condition::Unknown, streak: 0 });
     }
 
     #[test]

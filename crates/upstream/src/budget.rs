@@ -4,7 +4,8 @@
 //! Each request puts its part of an attempt into the budget, each further attempt takes a whole one out.
 //! There is always a little for groups with few requests, and never more than for a short storm.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use crate::common::{BUDGET_NAME, Common, Numbers};
+use crate::sync::{AtomicU64, Ordering};
 
 /// A whole attempt, in hundredths.
 const ATTEMPT: i64 = 100;
@@ -20,14 +21,15 @@ const MOST: i64 = 1000;
 pub struct RetryBudget {
     /// Further attempts for a hundred requests.
     percent: u32,
-    left: AtomicI64,
+    /// What was put in and not taken out, as an i64: below 0 where what is there at first is used up.
+    more: Numbers<1>,
 }
 
 impl RetryBudget {
     /// So many further attempts for a hundred requests.
     #[must_use]
     pub fn new(percent: u32) -> Self {
-        Self { percent, left: AtomicI64::new(FIRST * ATTEMPT) }
+        Self { percent, more: Numbers::default() }
     }
 
     /// Further attempts for a hundred requests.
@@ -38,18 +40,34 @@ impl RetryBudget {
 
     /// A request begins.
     pub fn deposit(&self) {
-        let more = i64::from(self.percent);
         // Loops that look at once may exceed the most by a request each.
-        if self.left.load(Ordering::Relaxed) < MOST * ATTEMPT {
-            self.left.fetch_add(more, Ordering::Relaxed);
+        if left(self.more().load(Ordering::Relaxed)) < MOST * ATTEMPT {
+            self.more().fetch_add(self.percent.into(), Ordering::Relaxed);
         }
     }
 
     /// Whether there may be a further attempt, which takes its part then.
     pub fn withdraw(&self) -> bool {
-        let take = |left: i64| (left >= ATTEMPT).then_some(left - ATTEMPT);
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        let take = |more: u64| {
+            (left(more) >= ATTEMPT).then(|| more.cast_signed().wrapping_sub(ATTEMPT).cast_unsigned())
+        };
+        self.more().fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
+
+    /// From here on it is that of all processes which have this memory, if there is room.
+    pub fn share(&self, common: &dyn Common) {
+        if let Some(words) = common.words(BUDGET_NAME, 1) {
+            self.more.share(&words, 0);
+        }
+    }
+
+    fn more(&self) -> &AtomicU64 {
+        self.more.at(0)
+    }
+}
+
+fn left(more: u64) -> i64 {
+    more.cast_signed().saturating_add(FIRST * ATTEMPT)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -15,17 +15,22 @@ use crate::peer_config::PeerConfig;
 use crate::sync::AtomicU64;
 
 /// Words that a server takes.
-pub const PEER_WORDS: usize = RECORD_AT + RECORD_WORDS;
+pub const PEER_WORDS: usize = TIMES_AT + TIMES_WORDS;
 
 /// What of a server is known whatever its group judges it by.
 pub(crate) const LIVE_WORDS: usize = 5;
 pub(crate) const RECORD_AT: usize = LIVE_WORDS;
 pub(crate) const RECORD_WORDS: usize = 6;
+pub(crate) const TIMES_AT: usize = RECORD_AT + RECORD_WORDS;
+pub(crate) const TIMES_WORDS: usize = 2;
 
 /// Words that all lists of a group's servers have in common.
 pub(crate) const GROUP_WORDS: usize = 2;
 pub(crate) const ALARM_AT: usize = 0;
 pub(crate) const DUE_AT: usize = 1;
+/// Their name. The one below it has further attempts of the group.
+pub(crate) const GROUP_NAME: u64 = u64::MAX;
+pub(crate) const BUDGET_NAME: u64 = GROUP_NAME - 1;
 
 /// Words, 0 at first, that are there as long as they are held.
 pub trait Memory: Debug + Send + Sync {
@@ -141,6 +146,7 @@ mod tests {
     use super::samples::Shared;
     use super::*;
     use crate::balance::Key;
+    use crate::budget::RetryBudget;
     use crate::eject::EjectRule;
     use crate::group::{Group, GroupConfig};
     use crate::moment::Moment;
@@ -210,6 +216,25 @@ mod tests {
         assert_eq!(groups[0].peers().map(|peer| peer.conns_here()).sum::<u32>(), 2);
         drop(held);
         assert!(groups.iter().all(|group| lease(group, 100).is_some()));
+    }
+
+    #[test]
+    fn averages_and_further_attempts_are_those_of_all() {
+        let groups = two(|_, _| {});
+        let times = |at: usize| groups[at].peers().next().expect("three").times();
+        times(0).add_header(100);
+        times(1).add_header(200);
+        assert_eq!((times(0).header_ms(), times(1).header_ms()), (105, 105));
+        times(1).add_response(7);
+        assert_eq!(times(0).response_ms(), 7);
+        let common = Shared::default();
+        let budgets = [0, 1].map(|_| RetryBudget::new(20));
+        budgets.iter().for_each(|budget| budget.share(&common));
+        let allowed = (0..1000).filter(|at| {
+            budgets[at % 2].deposit();
+            budgets[1 - at % 2].withdraw()
+        });
+        assert_eq!(allowed.count(), 10 + 200);
     }
 
     #[test]

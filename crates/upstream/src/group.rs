@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::balance::{Key, Look, Method, Progress};
-use crate::common::{Common, GROUP_WORDS};
+use crate::common::{Common, GROUP_NAME, GROUP_WORDS};
 use crate::cycle::Alarm;
 use crate::eject::{EjectRule, Ejection, Ejector};
 use crate::moment::Moment;
@@ -152,7 +152,7 @@ impl Group {
     /// attempts they have, whose turn it is.
     #[must_use]
     pub fn in_common(&self, common: &Arc<dyn Common>) -> Self {
-        if let Some(words) = common.words(u64::MAX, GROUP_WORDS) {
+        if let Some(words) = common.words(GROUP_NAME, GROUP_WORDS) {
             self.alarm.share(&words);
             self.ejector.iter().for_each(|ejector| ejector.share(&words));
         }

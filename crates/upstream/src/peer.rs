@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 
-use crate::common::{Common, LIVE_WORDS, Memory, Numbers, PeerMemory, RECORD_AT};
+use crate::common::{Common, LIVE_WORDS, Memory, Numbers, PeerMemory, RECORD_AT, TIMES_AT};
 use crate::cycle::Alarm;
 use crate::eject::{Ejector, Record};
 use crate::health::{CheckRecord, Faults};
@@ -206,6 +206,7 @@ impl Peer {
         if let Some(record) = self.record() {
             record.share(&words, RECORD_AT);
         }
+        self.lasting.times.share(&words, TIMES_AT);
         self.live.common.get_or_init(|| memory);
     }
 

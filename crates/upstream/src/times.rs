@@ -2,8 +2,15 @@
 //! twentieth, and how long requests that it has now have waited so far. The arithmetic is nginx's.
 //!
 //! Each number is written without a lock; two loops that write at once may lose one step of an average.
+//! Averages of answers can be those of several processes; requests that wait are those of this one.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::common::{Memory, Numbers, TIMES_WORDS};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+const HEADER_AT: usize = 0;
+const RESPONSE_AT: usize = 1;
 
 /// What of an answer counts (`least_time header|last_byte [inflight]`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,8 +58,7 @@ pub(crate) enum Inflight {
 /// See the file's head. Milliseconds; 0 where nothing is known.
 #[derive(Debug, Default)]
 pub struct PeerTimes {
-    header: AtomicU64,
-    response: AtomicU64,
+    answers: Numbers<TIMES_WORDS>,
     /// Average of how long those that wait have waited, as the balancer has seen it.
     waiting: AtomicU64,
     /// How long those that wait had waited together, when that changed last.
@@ -65,13 +71,18 @@ impl PeerTimes {
     /// Average time until the head of an answer, milliseconds.
     #[must_use]
     pub fn header_ms(&self) -> u64 {
-        self.header.load(Ordering::Relaxed)
+        self.answers.at(HEADER_AT).load(Ordering::Relaxed)
     }
 
     /// Average time until its end, milliseconds.
     #[must_use]
     pub fn response_ms(&self) -> u64 {
-        self.response.load(Ordering::Relaxed)
+        self.answers.at(RESPONSE_AT).load(Ordering::Relaxed)
+    }
+
+    /// From here on averages of answers are those words, whatever they were.
+    pub(crate) fn share(&self, memory: &Arc<dyn Memory>, first: usize) {
+        self.answers.share(memory, first);
     }
 
     /// Notes how long requests wait now, and says the average of that; `None` if none does.
@@ -117,11 +128,11 @@ impl PeerTimes {
     }
 
     pub(crate) fn add_header(&self, ms: u64) {
-        average(&self.header, ms);
+        average(self.answers.at(HEADER_AT), ms);
     }
 
     pub(crate) fn add_response(&self, ms: u64) {
-        average(&self.response, ms);
+        average(self.answers.at(RESPONSE_AT), ms);
     }
 }
 

@@ -2,6 +2,7 @@
 //! crash ends, and that all of them use a configuration or none.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::process::{Pid, is_running};
@@ -453,4 +454,40 @@ fn limits_and_turns_of_a_zone_are_those_of_all() {
     send_signal(both[0].0, Signal::KILL);
     server.wait_gone(both[0].0);
     assert!(wait_until(PATIENCE, || ask_together(&mut both[1].1, "/narrow/fast").status == 200));
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn one_asks_a_server_whether_it_is_well_and_all_know() {
+    let more = "upstream checked { zone checked 64k; server 127.0.0.1:%%PORT3%% max_fails=0; }
+        server { listen 127.0.0.1:%%PORT3%%; location / { return 200 well; }
+            location = /health { content_by_lua_block { ngx.shared.d:incr('checks', 1, 0)
+                if ngx.shared.d:get('sick') then ngx.exit(500) end } } }
+        server { listen 127.0.0.1:%%PORT%%; server_name checked;
+            location / { proxy_pass http://checked; health_check interval=100ms uri=/health; }
+            location = /checks { content_by_lua_block { ngx.print(ngx.shared.d:get('checks') or 0) } }
+            location = /sick { content_by_lua_block { ngx.shared.d:set('sick', true) } }
+            location = /well { content_by_lua_block { ngx.shared.d:delete('sick') } } }";
+    let server = setup(&config(2, "2", "", more)).start();
+    let mut both = connections(&server, 2);
+    let ask = |connection: &mut Connection, target: &str| {
+        connection.ask(&format!("GET {target} HTTP/1.1\r\nHost: checked\r\n\r\n"))
+    };
+    let mut all_are = |status: u16| {
+        let there = wait_until(PATIENCE, || both.iter_mut().all(|(_, it)| ask(it, "/").status == status));
+        assert!(there, "{status}: {}", server.described());
+    };
+    all_are(200);
+    let mut beside = server.connect();
+    ask(&mut beside, "/sick");
+    all_are(502);
+    ask(&mut beside, "/well");
+    all_are(200);
+    // As often as one process would: the time that many take is never shorter.
+    let count =
+        |connection: &mut Connection| -> u32 { ask(connection, "/checks").text().parse().expect("it") };
+    let (began, first) = (Instant::now(), count(&mut beside));
+    assert!(wait_until(PATIENCE, || count(&mut beside) >= first + 20));
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(1800), "20 checks in {took:?}");
 }

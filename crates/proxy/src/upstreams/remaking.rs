@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use clearway_upstream::{Group, Peer, PeerConfig};
+use clearway_upstream::{Common, Group, Peer, PeerConfig};
 
 use crate::upstreams::editing::Editing;
 use crate::upstreams::group::{Members, UpstreamGroup, config_of};
@@ -14,10 +14,18 @@ use crate::upstreams::roster::Roster;
 impl UpstreamGroup {
     /// How its servers fare other processes know as well from here on, if it has a zone and there are any.
     pub(crate) fn join_others(&self) {
-        let common = self.editing.as_ref().and_then(Editing::common);
-        if let (Some(common), Members::Changing(members)) = (common, self.members()) {
+        let Some(common) = self.common() else { return };
+        if let Members::Changing(members) = self.members() {
             members.rcu(|members| Arc::new(members.in_common(common)));
         }
+        if let Some(budget) = &self.budget {
+            budget.share(&**common);
+        }
+    }
+
+    /// The memory that it has in common with other processes.
+    pub(crate) fn common(&self) -> Option<&Arc<dyn Common>> {
+        self.editing.as_ref().and_then(Editing::common)
     }
 
     /// Has the servers that the zone says, where they were changed meanwhile.
