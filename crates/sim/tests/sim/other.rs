@@ -195,12 +195,13 @@ impl Connection {
         if let Some(id) = self.completes.take() {
             written().sent_whole.insert(id);
         }
-        match self.unasked {
-            Unasked::At(at_ms) if at_ms <= now_ms => {
-                self.output.push((now_ms, UNASKED.to_vec()));
-                self.unasked = Unasked::Sent;
-            }
-            _ => {}
+        if matches!(self.unasked, Unasked::At(at_ms) if at_ms <= now_ms) {
+            self.unasked = Unasked::Sent;
+            // All of it is there before the next turn: a connection that is taken then is to be let go of.
+            return Ok(matches!(
+                self.end.poll_write_vectored(&mut cx, &[IoSlice::new(UNASKED)]),
+                Poll::Ready(Ok(_))
+            ));
         }
         if self.then == Then::Resets {
             self.end.reset();
@@ -239,14 +240,14 @@ impl Connection {
         self.take_owed()?;
         let rest = head.lines().find_map(|line| line.strip_prefix("Range: bytes="));
         let rest = rest.and_then(|rest| rest.split_once('-'));
-        // It can say the rest in one piece.
-        let peer = if rest.is_some() { Peer::Exact } else { peer };
+        // It can say the rest in one piece. A head alone is whole: behind it the connection must not end.
+        let is_head = head.starts_with("HEAD ");
+        let peer = if rest.is_some() || is_head && stops(peer) { Peer::Exact } else { peer };
         self.then = match peer {
             Peer::Resets(_) => Then::Resets,
             _ if never_ends(peer) || stops(peer) || closes(peer) => Then::Closes,
             _ => Then::Stays,
         };
-        let is_head = head.starts_with("HEAD ");
         let response = match rest {
             Some(rest) => part(id, length, rest)?,
             None => response(peer, id, length, is_head),
