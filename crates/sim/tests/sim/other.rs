@@ -240,9 +240,10 @@ impl Connection {
         self.take_owed()?;
         let rest = head.lines().find_map(|line| line.strip_prefix("Range: bytes="));
         let rest = rest.and_then(|rest| rest.split_once('-'));
-        // It can say the rest in one piece. A head alone is whole: behind it the connection must not end.
+        // It can say the rest in one piece. Without a body the head is whole: behind it the connection stays.
         let is_head = head.starts_with("HEAD ");
-        let peer = if rest.is_some() || is_head && stops(peer) { Peer::Exact } else { peer };
+        let has_no_body = is_head || length == 0;
+        let peer = if rest.is_some() || has_no_body && stops(peer) { Peer::Exact } else { peer };
         self.then = match peer {
             Peer::Resets(_) => Then::Resets,
             _ if never_ends(peer) || stops(peer) || closes(peer) => Then::Closes,
