@@ -5,7 +5,7 @@ use crate::run::{Outcome, Step, target_dir};
 
 /// Those without sockets, threads and files. What their tests want of the machine (clocks, files of their own
 /// sources) is skipped.
-const PACKAGES: [&str; 4] = ["clearway-message", "clearway-h1", "clearway-h2", "clearway-conf"];
+const PACKAGES: [&str; 3] = ["clearway-message", "clearway-h1", "clearway-conf"];
 
 const MISSING: &str = "needs Miri: rustup toolchain install nightly && \
                        rustup component add miri rust-src --toolchain nightly";
