@@ -111,6 +111,20 @@ fn a_cache_serves_both_ways_and_subrequests() {
 }
 
 #[test]
+fn hints_come_through_a_cache_while_it_fetches() {
+    let site = Site::start();
+    for way in BOTH {
+        let target = format!("/cached/hints?of={way:?}");
+        let fetched = get(&site.server, way, &target);
+        assert_eq!((fetched.header("x-cache"), fetched.text().as_str()), ("MISS", "hinted\n"), "{way:?}");
+        assert_eq!(fetched.interim, [103], "{way:?}");
+        expect_soon("it is kept", || get(&site.server, way, &target).header("x-cache") == "HIT");
+        let kept = get(&site.server, way, &target);
+        assert_eq!((kept.text().as_str(), &kept.interim[..]), ("hinted\n", &[][..]), "{way:?}");
+    }
+}
+
+#[test]
 fn parts_of_a_film_are_kept_by_slices() {
     let site = Site::start();
     for (way, first, last) in [

@@ -121,10 +121,8 @@ impl Application {
                 Some(key) => web_socket(stream, key, input),
                 None => talk(stream, input),
             },
-            "/hints" => {
-                stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")?;
-                reply(stream, "200 OK", "", b"hinted\n")
-            }
+            "/hints" => hint(stream, ""),
+            "/cached/hints" => hint(stream, "Cache-Control: max-age=600\r\n"),
             "/trailers" => stream.write_all(
                 b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
                   7\r\nparted\n\r\n0\r\nX-Sum: 42\r\n\r\n",
@@ -174,6 +172,12 @@ fn reply(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) -> st
     };
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\n{length}{headers}\r\n");
     stream.write_all(&[head.as_bytes(), body].concat())
+}
+
+/// An answer that begins before it is there.
+fn hint(stream: &mut TcpStream, headers: &str) -> std::io::Result<()> {
+    stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")?;
+    reply(stream, "200 OK", headers, b"hinted\n")
 }
 
 /// What stands behind an upgrade: each byte comes back.
