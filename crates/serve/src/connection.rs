@@ -284,14 +284,14 @@ impl Connection {
         }
     }
 
-    /// Waits before its first request until it can be read or has to be looked at; `action` is what the log
-    /// says was under way when the client took too long.
+    /// What becomes of it, before its first request, by what it was waited for; `action` is what the log says
+    /// was under way when the client took too long. No future of its own: idle connections are small.
     ///
     /// # Errors
     /// If it ends.
-    pub(crate) async fn wait_idle(&mut self, action: &str) -> Result<Idle, Ending> {
-        match poll_fn(|cx| self.poll_idle(cx)).await {
-            idle @ (Idle::New | Idle::Readable | Idle::Leaving) => Ok(idle),
+    pub(crate) fn go_on_idle(&self, idle: Idle, action: &str) -> Result<Idle, Ending> {
+        match idle {
+            Idle::New | Idle::Readable | Idle::Leaving => Ok(idle),
             Idle::Closed => Err(Ending),
             Idle::TimedOut => {
                 self.conn.log(Level::Info, action, format_args!("{TIMED_OUT}"));

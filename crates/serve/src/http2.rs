@@ -75,7 +75,8 @@ pub(crate) async fn begins_with_preface(connection: &mut Connection) -> Result<b
                 return Err(Ending);
             }
         }
-        idle = connection.wait_idle("waiting for request").await?;
+        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
+        idle = connection.go_on_idle(idle, "waiting for request")?;
     }
 }
 

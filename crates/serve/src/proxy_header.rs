@@ -39,7 +39,8 @@ pub(crate) async fn read_front(connection: &mut Connection) -> Result<(), Ending
                 return Err(Ending);
             }
         }
-        idle = connection.wait_idle(READING).await?;
+        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
+        idle = connection.go_on_idle(idle, READING)?;
     }
 }
 

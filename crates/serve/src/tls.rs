@@ -139,7 +139,8 @@ async fn receive(connection: &mut Connection, input: &mut Vec<u8>, stage: Stage)
                 return Err(Ending);
             }
         }
-        idle = connection.wait_idle(HANDSHAKING).await?;
+        idle = poll_fn(|cx| connection.poll_idle(cx)).await;
+        idle = connection.go_on_idle(idle, HANDSHAKING)?;
     }
 }
 
