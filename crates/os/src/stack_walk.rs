@@ -5,8 +5,8 @@
 //! Our code is built with frame pointers, foreign code (and the standard library) may not be. Where the
 //! chain is broken the address is looked for that lies behind a call of the very function; where that does
 //! not help, the next record that has another one behind it, which may be left over from before. A function
-//! without a frame that was called by our code is given its caller by the first word on the stack behind
-//! a call: only where its frame pointer is its caller's, or is not known.
+//! of a library that was called by our code is given its caller by the first word on the stack behind a call
+//! that can lead out of this program: only where its frame pointer is its caller's, or is not known.
 #![expect(unsafe_code, reason = "reads of a stack, and of code, by address")]
 
 use std::io;
@@ -25,8 +25,9 @@ const RETURN_WORDS_MAX: usize = 1024;
 /// Places that calls go through by their address, of which one walk asks the kernel.
 const PLACES_MAX: u32 = 32;
 
-/// Words in which a frameless function has its return address.
-const FRAMELESS_WORDS_MAX: usize = 64;
+/// Words in which a function of a library, and those that it was called by there, have the address that they
+/// return to in this program: system(3) has some hundred of its own.
+const LIBRARY_WORDS_MAX: usize = 256;
 
 /// Functions are shorter than this, bytes.
 const FUNCTION_BYTES_MAX: usize = 16 << 10;
@@ -204,19 +205,20 @@ impl<'a> Stack<'a> {
         None
     }
 
-    /// Where a function without a frame of its own returns to.
-    fn frameless_return(&self, registers: Registers) -> Option<usize> {
+    /// Where in this program a function of a library returns to. Room that it has not written to yet may hold
+    /// addresses from before; few of them are behind calls that lead out of the program.
+    fn library_return(&self, registers: Registers, budget: &mut Budget) -> Option<usize> {
         if registers.lr != 0 {
             return Some(registers.lr).filter(|lr| self.text.contains(lr));
         }
         // A function that uses the register for something else may have any old address on its stack.
         let end = match registers.fp {
-            0 => FRAMELESS_WORDS_MAX,
+            0 => LIBRARY_WORDS_MAX,
             fp => (self.record(fp, self.low).map(|_| fp)? - self.low) / WORD,
         };
-        (0..end.min(FRAMELESS_WORDS_MAX))
+        (0..end.min(LIBRARY_WORDS_MAX))
             .map_while(|index| self.read(self.low + index * WORD))
-            .find(|word| self.text.contains(word) && follows_call(*word, &self.text))
+            .find(|word| self.text.contains(word) && follows_call_out(*word, &self.text, budget))
     }
 }
 
@@ -225,14 +227,14 @@ pub fn walk(registers: Registers, stack: &Stack<'_>, mut found: impl FnMut(usize
     found(registers.pc);
     let mut count = 1;
     let mut last = registers.pc;
+    let mut budget = Budget::new();
     if !stack.text.contains(&registers.pc)
-        && let Some(ret) = stack.frameless_return(registers)
+        && let Some(ret) = stack.library_return(registers, &mut budget)
     {
         found(ret);
         (last, count) = (ret, 2);
     }
     let (mut lowest, mut at) = (stack.low, registers.fp);
-    let mut budget = Budget::new();
     while count < FRAMES_MAX {
         let here = if stack.record(at, lowest).is_some() {
             at
@@ -366,6 +368,29 @@ fn follows_call(address: usize, text: &Range<usize>) -> bool {
     byte(5) == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(is_indirect)
 }
 
+/// Whether the instruction before `address`, which lies in `text`, is a call that can lead out of it: through
+/// a register or a place in memory, or to a stub that jumps through one.
+#[cfg(target_arch = "x86_64")]
+fn follows_call_out(address: usize, text: &Range<usize>, budget: &mut Budget) -> bool {
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    if !follows_call(address, text) {
+        return false;
+    }
+    let Some(target) = called_before(address, text, budget) else { return true };
+    let mut stub = [0_u8; 7];
+    let count = copy_bytes(target, &mut stub);
+    let stub = &stub[..count];
+    let jump = stub.strip_prefix(&ENDBR64).unwrap_or(stub);
+    // With the prefix of compilers that guard jumps.
+    jump.strip_prefix(&[0xf2]).unwrap_or(jump).starts_with(&[0xff, 0x25])
+}
+
+/// Whether the instruction before `address`, which lies in `text`, is a call.
+#[cfg(not(target_arch = "x86_64"))]
+fn follows_call_out(address: usize, text: &Range<usize>, _: &mut Budget) -> bool {
+    follows_call(address, text)
+}
+
 /// Whether the instruction before `address`, which lies in `text`, is a call.
 #[cfg(not(target_arch = "x86_64"))]
 fn follows_call(address: usize, _: &Range<usize>) -> bool {
@@ -433,6 +458,21 @@ mod tests {
         assert_eq!((stack.search(0x1000, &mut budget), budget.words), (None, 0));
         let places = (0..).take_while(|_| budget.spend_place());
         assert_eq!(places.count(), PLACES_MAX as usize);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_function_of_a_library_returns_behind_a_call_that_leads_out() {
+        let text = text();
+        let is_out = |at: &usize| follows_call_out(*at, &text, &mut Budget::new());
+        let begin = code as fn(usize) -> usize as usize;
+        let left_over = (begin + 7..).find(|at| follows_call(*at, &text) && !is_out(at)).unwrap();
+        let real = (begin + 7..).find(|at| is_out(at)).unwrap();
+        let words = [7, left_over, 0, left_over, real, 0, left_over];
+        let mut found = Vec::new();
+        let registers = Registers { pc: 1, sp: 0x1000, fp: 0, lr: 0 };
+        walk(registers, &Stack::copied(0x1000, &words), |address| found.push(address));
+        assert_eq!(found[..2], [1, real]);
     }
 
     #[inline(never)]
