@@ -97,9 +97,11 @@ mod slow {
         (reads || writes).then_some(Mode { reads, writes, pattern })
     });
 
-    /// See the file's head.
-    pub(crate) struct Trickle {
-        mode: Option<&'static Mode>,
+    /// See the file's head. Nothing unless it is wished for: tests measure how small connections are.
+    pub(crate) struct Trickle(Option<Box<Dripping>>);
+
+    struct Dripping {
+        mode: &'static Mode,
         has_read: AtomicBool,
         has_written: AtomicBool,
         /// The last bytes that were written.
@@ -108,31 +110,35 @@ mod slow {
 
     impl Trickle {
         pub(crate) fn new() -> Self {
-            Self {
-                mode: MODE.as_ref(),
-                has_read: AtomicBool::new(false),
-                has_written: AtomicBool::new(false),
-                tail: Mutex::default(),
-            }
+            Self(MODE.as_ref().map(|mode| {
+                Box::new(Dripping {
+                    mode,
+                    has_read: AtomicBool::new(false),
+                    has_written: AtomicBool::new(false),
+                    tail: Mutex::default(),
+                })
+            }))
         }
 
         pub(crate) fn poll_read(&self, cx: &Context<'_>) -> Poll<()> {
-            self.poll_next(&self.has_read, cx)
+            self.poll_next(|dripping| &dripping.has_read, cx)
         }
 
         pub(crate) fn poll_write(&self, cx: &Context<'_>) -> Poll<()> {
-            if let Some(mode) = self.mode
+            if let Some(Dripping { mode, tail, .. }) = self.0.as_deref()
                 && !mode.pattern.is_empty()
-                && *self.tail.lock().unwrap_or_else(PoisonError::into_inner) == mode.pattern
+                && *tail.lock().unwrap_or_else(PoisonError::into_inner) == mode.pattern
             {
                 return Poll::Pending;
             }
-            self.poll_next(&self.has_written, cx)
+            self.poll_next(|dripping| &dripping.has_written, cx)
         }
 
         /// Rules 1 and 2.
-        fn poll_next(&self, has_moved: &AtomicBool, cx: &Context<'_>) -> Poll<()> {
-            if self.mode.is_some() && has_moved.swap(false, Ordering::Relaxed) {
+        fn poll_next(&self, has_moved: fn(&Dripping) -> &AtomicBool, cx: &Context<'_>) -> Poll<()> {
+            if let Some(dripping) = self.0.as_deref()
+                && has_moved(dripping).swap(false, Ordering::Relaxed)
+            {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -141,61 +147,70 @@ mod slow {
 
         /// How much a read takes where there is so much room.
         pub(crate) fn room(&self, room: usize) -> usize {
-            if self.has(|mode| mode.reads) { room.min(1) } else { room }
+            if self.reader().is_some() { room.min(1) } else { room }
         }
 
-        fn has(&self, what: impl Fn(&Mode) -> bool) -> bool {
-            self.mode.is_some_and(what)
+        /// What reads byte by byte.
+        fn reader(&self) -> Option<&Dripping> {
+            self.0.as_deref().filter(|dripping| dripping.mode.reads)
+        }
+
+        /// What writes byte by byte.
+        fn writer(&self) -> Option<&Dripping> {
+            self.0.as_deref().filter(|dripping| dripping.mode.writes)
         }
 
         pub(crate) fn recv_into(&self, fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
-            if !self.has(|mode| mode.reads) {
-                return sys::recv_into(fd, buf);
-            }
+            let Some(reader) = self.reader() else { return sys::recv_into(fd, buf) };
             let mut byte = [0_u8; 1];
-            let size = self.read(sys::recv(fd, &mut byte))?;
+            let size = reader.note_read(sys::recv(fd, &mut byte))?;
             buf.extend_from_slice(&byte[..size]);
             Ok(size)
         }
 
         pub(crate) fn readv(&self, fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-            match bufs.iter_mut().find(|buf| !buf.is_empty()) {
-                Some(first) if self.has(|mode| mode.reads) => self.read(sys::recv(fd, &mut first[..1])),
+            match (self.reader(), bufs.iter_mut().find(|buf| !buf.is_empty())) {
+                (Some(reader), Some(first)) => reader.note_read(sys::recv(fd, &mut first[..1])),
                 _ => sys::readv(fd, bufs),
             }
         }
 
-        fn read(&self, done: io::Result<usize>) -> io::Result<usize> {
+        pub(crate) fn send(&self, fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+            match self.writer().zip(buf.first()) {
+                Some((writer, &byte)) => writer.note_written(sys::send(fd, &buf[..1]), byte),
+                None => sys::send(fd, buf),
+            }
+        }
+
+        pub(crate) fn send_more(&self, fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+            if self.writer().is_some() { self.send(fd, buf) } else { sys::send_more(fd, buf) }
+        }
+
+        pub(crate) fn writev(&self, fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+            match bufs.iter().find(|buf| !buf.is_empty()) {
+                Some(first) if self.writer().is_some() => self.send(fd, first),
+                _ => sys::writev(fd, bufs),
+            }
+        }
+    }
+
+    impl Dripping {
+        fn note_read(&self, done: io::Result<usize>) -> io::Result<usize> {
             self.has_read.store(done.is_ok(), Ordering::Relaxed);
             done
         }
 
-        pub(crate) fn send(&self, fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
-            if !self.has(|mode| mode.writes) || buf.is_empty() {
-                return sys::send(fd, buf);
-            }
-            let sent = sys::send(fd, &buf[..1]);
+        fn note_written(&self, sent: io::Result<usize>, byte: u8) -> io::Result<usize> {
             self.has_written.store(sent.is_ok(), Ordering::Relaxed);
-            let most = self.mode.map_or(0, |mode| mode.pattern.len());
+            let most = self.mode.pattern.len();
             if sent.is_ok() && most > 0 {
                 let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
                 if tail.len() == most {
                     tail.remove(0);
                 }
-                tail.push(buf[0]);
+                tail.push(byte);
             }
             sent
-        }
-
-        pub(crate) fn send_more(&self, fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
-            if self.has(|mode| mode.writes) { self.send(fd, buf) } else { sys::send_more(fd, buf) }
-        }
-
-        pub(crate) fn writev(&self, fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-            match bufs.iter().find(|buf| !buf.is_empty()) {
-                Some(first) if self.has(|mode| mode.writes) => self.send(fd, first),
-                _ => sys::writev(fd, bufs),
-            }
         }
     }
 }
