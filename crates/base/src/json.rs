@@ -1,4 +1,4 @@
-//! Texts as JSON has them. Runs wherever it is called.
+//! Writes strings of JSON, with its escapes. Any thread.
 
 use std::fmt::Arguments;
 use std::io::Write;

@@ -19,12 +19,12 @@ pub struct Levels {
     characters: [u8; LEVELS_MAX],
 }
 
-/// What stands behind `levels=` is not one to three numbers of 1 or 2 with colons between them.
+/// The value of `levels=` is not one to three numbers, each 1 or 2, with colons between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLevels;
 
 impl Levels {
-    /// What stands behind `levels=`.
+    /// Parses the value of `levels=`.
     ///
     /// # Errors
     /// See [`BadLevels`].
@@ -62,8 +62,8 @@ impl Levels {
         PathBuf::from(OsString::from_vec(path))
     }
 
-    /// The digest of the file with this path below the cache's directory, if it is where these levels put
-    /// it: anything else in the directory is not ours.
+    /// The digest of the file with this path below the cache's directory, if these levels put it there: other
+    /// files in the directory are not the cache's.
     #[must_use]
     pub fn digest_of(self, relative: &Path) -> Option<Digest> {
         let name = relative.file_name()?.to_str()?;

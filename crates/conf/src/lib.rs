@@ -1,4 +1,4 @@
-//! The nginx.conf language, and nothing of what its directives mean: words, blocks, includes, the
+//! The nginx.conf language without the meaning of its directives: words, blocks, includes, the
 //! tree with its positions, tables of directives and the walk that checks a tree against them,
 //! values with variables, errors in nginx's words.
 //!
@@ -33,7 +33,7 @@ pub use tree::{Block, Body, Directive, Directives, LuaCode};
 ///
 /// # Errors
 ///
-/// Why it could not be read to its end. What its directives mean is not looked at.
+/// The first mistake in its syntax. The meaning of directives is not checked.
 pub fn parse_bytes(text: &[u8]) -> Result<Block, Error> {
     let path = Path::new("nginx.conf");
     let block = Loader::new(&Memory::new(), path).text(path, Bytes::copy_from_slice(text));

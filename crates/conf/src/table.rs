@@ -1,7 +1,7 @@
 //! Tables of directives, and the walk over a tree that checks it against them and calls their
 //! handlers, in nginx's order of checks and in nginx's words.
 //!
-//! What contexts there are is for the layers above to say; a table is generic over what its
+//! The layers above define the contexts; a table is generic over the configuration that its
 //! handlers build. Runs at boot and at reload, off the loops.
 
 use std::collections::{HashMap, HashSet};
@@ -60,14 +60,14 @@ impl Args {
     pub const BLOCK: Self = Self(1 << 8);
     /// One argument, `on` or `off`.
     pub const FLAG: Self = Self(1 << 9);
-    /// The handler counts.
+    /// Any number: the handler counts them.
     pub const ANY: Self = Self(1 << 10);
     /// One or more.
     pub const ONE_MORE: Self = Self(1 << 11);
     /// Two or more.
     pub const TWO_MORE: Self = Self(1 << 12);
 
-    /// Either rule; with [`Args::BLOCK`], and a block.
+    /// Allows what either rule allows; joined with [`Args::BLOCK`] a block has to follow.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -83,7 +83,7 @@ impl Args {
         self.0 & other.0 != 0
     }
 
-    /// Whether so many arguments are right.
+    /// Whether the directive may have so many arguments.
     #[must_use]
     pub fn allow(self, count: usize) -> bool {
         const COUNTED_MAX: usize = 7;
@@ -101,26 +101,26 @@ impl Args {
     }
 }
 
-/// One directive of a table, `C` being what its handler builds.
+/// One directive of a table; `C` is the configuration that its handler builds.
 pub struct Spec<C: 'static> {
     /// Its name.
     pub name: &'static str,
     /// Where it may stand.
     pub contexts: Contexts,
-    /// What may stand behind it.
+    /// How many arguments it takes, and whether a block follows.
     pub args: Args,
     /// How it is written, without the semicolon: one line per form.
     pub syntax: &'static str,
-    /// What holds where it is absent, as it would be written; empty if nothing does.
+    /// The default, written as a directive; empty if there is none.
     pub default: &'static str,
     /// What it does, in prose (Markdown).
     pub doc: &'static str,
-    /// A piece of a configuration with it in it, which can be loaded and may be indented as a whole; empty
-    /// where the directive has no effect.
+    /// A piece of a configuration that uses the directive: it can be loaded, and may be indented as a whole.
+    /// Empty where the directive has no effect.
     pub example: &'static str,
     /// Directives that a reader of `doc` may want to know as well.
     pub see: &'static [&'static str],
-    /// What executes it.
+    /// The function that executes it.
     pub handler: Handler<C>,
 }
 
@@ -154,14 +154,14 @@ impl<C: 'static> Spec<C> {
 /// Executes a directive that stands where it may and has the arguments that it may have.
 pub type Handler<C> = fn(&mut Scope<'_, C>, &Directive) -> Result<(), Error>;
 
-/// Where a handler works: what is being built, and the means to go into the directive's block.
+/// A handler's surroundings: the configuration being built, and the means to execute the directive's block.
 pub struct Scope<'a, C: 'static> {
     table: &'a Table<C>,
-    /// What the handlers of this level build.
+    /// The configuration that the handlers of this level build.
     pub conf: &'a mut C,
     /// The context in which the directive stands.
     pub context: Contexts,
-    /// What was strange but no error, in the order of the text.
+    /// Warnings, in the order of the text.
     pub warnings: &'a mut Vec<Error>,
 }
 
@@ -178,7 +178,7 @@ impl<C: 'static> Scope<'_, C> {
         self.table.run(block, context, self.conf, self.warnings)
     }
 
-    /// The same, building something else: the level below.
+    /// As [`block`](Self::block), but the handlers build another configuration: that of the level below.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl<C: 'static> Scope<'_, C> {
         self.warnings.push(warning.with_level(clearway_base::log::Level::Warn));
     }
 
-    /// Adds what is said at a level of its own, and stops nothing either.
+    /// Adds a message with a level of its own; like a warning it does not stop the walk.
     pub fn say(&mut self, message: Error) {
         self.warnings.push(message);
     }
@@ -209,7 +209,7 @@ pub struct Table<C: 'static> {
     specs: Vec<&'static Spec<C>>,
     /// Positions in `specs`, in their order.
     by_name: HashMap<&'static [u8], Vec<usize>>,
-    /// What only other tables know: not unknown, but never allowed here.
+    /// Names that only other tables have: known, but never allowed here.
     elsewhere: HashSet<&'static [u8]>,
 }
 

@@ -1,4 +1,5 @@
-//! Where code stands that has no request: where its lines go, and what holds for it.
+//! The surroundings of Lua code that runs without a request (timers, `init_worker_by_lua`): where its log
+//! lines go, and which settings hold for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,16 +12,16 @@ use crate::socket::conf::SocketConf;
 use crate::vm::net_settings::NET_CONF;
 use crate::vm::settings::LUA_CONF;
 
-/// Where code stands that has no request: what has made it. Cloned for each run.
+/// The surroundings of code without a request, taken from its creator. Cloned for each run.
 #[derive(Clone)]
 pub(crate) struct AlonePlace {
-    /// Take what it logs.
+    /// Where it logs.
     pub(crate) sinks: Arc<[Arc<dyn Sink>]>,
     pub(crate) tail: Tail,
     pub(crate) conf: AloneConf,
 }
 
-/// What the place says that has made it.
+/// The settings of the location, or of the server, that has created the code.
 #[derive(Clone)]
 pub(crate) struct AloneConf {
     /// `lua_max_run_time`
@@ -29,13 +30,13 @@ pub(crate) struct AloneConf {
     pub(crate) time_slice: Option<Duration>,
     pub(crate) sockets: SocketConf,
     pub(crate) name_servers: AskedServers,
-    /// What its connections have in common that use TLS.
+    /// The context of its connections that use TLS.
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<clearway_tls::Context>>,
 }
 
 impl AloneConf {
-    /// What a location says.
+    /// The settings of a location.
     pub(crate) fn of(location: &Location) -> Self {
         Self {
             max_run_time: *location.conf(&LUA_CONF).max_run_time,
@@ -48,18 +49,18 @@ impl AloneConf {
     }
 }
 
-/// What stands behind its lines: what has made it.
+/// The end of its log lines, which names its creator.
 #[derive(Clone, Debug)]
 pub(crate) struct Tail {
     /// The client of the request.
     pub(crate) client: Option<Arc<[u8]>>,
-    /// The address that it was made to.
+    /// The address of the server that the request was sent to.
     pub(crate) server: Option<Arc<str>>,
     /// The identity thread of the loop.
     pub(crate) tid: u32,
-    /// Its name.
+    /// The name of the code's context (`ngx.timer`).
     pub(crate) context: &'static str,
-    /// The number of the connection that it is for.
+    /// The number of the connection that the code runs for.
     pub(crate) serial: Option<u64>,
 }
 

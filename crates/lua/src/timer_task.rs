@@ -26,7 +26,7 @@ pub(crate) struct Delayed {
     pub(crate) snapshot: Weak<Snapshot>,
 }
 
-/// Starts the task. The code is a function with its arguments, but for the first one.
+/// Starts the task. `code` is a function with its arguments except for the first one, `premature`.
 ///
 /// `place` is where that function is written: its chunk and its line.
 pub(crate) fn start(timer: Delayed, code: Coroutine, place: Option<(Vec<u8>, i32)>) {
@@ -36,7 +36,7 @@ pub(crate) fn start(timer: Delayed, code: Coroutine, place: Option<(Vec<u8>, i32
 async fn run(timer: Delayed, code: Coroutine, place: Option<(Vec<u8>, i32)>) {
     let Delayed { alone, waiter, mut count, most_running, snapshot } = timer;
     let is_premature = waiter.await;
-    // What it runs with stays until it is over.
+    // The configuration that the code runs with stays until the code has ended.
     let Some(_snapshot) = snapshot.upgrade() else { return };
     alone.log(Level::Debug, format_args!("lua ngx.timer expired"));
     if !count.run(most_running) {

@@ -9,15 +9,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use clearway_base::units;
 use clearway_net::PeerAddr;
 
-/// An address in text. IPv4 is four numbers of any length between dots, of which any may be missing; as in
-/// nginx `255.255.255.255` is none.
+/// Parses an address. IPv4 is four numbers of any length between dots, each of which may be missing; as in
+/// nginx `255.255.255.255` is not accepted.
 pub(crate) fn parse_ip(text: &[u8]) -> Option<IpAddr> {
     parse_ipv4(text).map(IpAddr::V4).or_else(|| parse_ipv6(text).map(IpAddr::V6))
 }
 
-/// An IPv6 address in text. As in nginx a colon may stand before all of it; where a part is left out an empty
-/// one at the end is zero, so that `1::2:` is an address and `1:2:3:4:5:6:7::` is none; and IPv4 at the end
-/// is what it is elsewhere.
+/// Parses an IPv6 address as nginx does: a colon may stand in front of it; behind a `::` an empty group at
+/// the end is zero, so that `1::2:` is an address and `1:2:3:4:5:6:7::` is not; an IPv4 address at the end
+/// follows the rules of [`parse_ipv4`].
 fn parse_ipv6(text: &[u8]) -> Option<Ipv6Addr> {
     let mut parts = text.strip_prefix(b":").unwrap_or(text).split(|&byte| byte == b':');
     let mut last = parts.next()?;
@@ -72,8 +72,8 @@ pub(crate) fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     (parts.next().is_none() && ip != Ipv4Addr::BROADCAST).then_some(ip)
 }
 
-/// An address in text that a port may follow, else it is 0; IPv6 may, and with a port must, stand in
-/// brackets.
+/// Parses an address and the port behind it, 0 where there is none. An IPv6 address may stand in brackets,
+/// and must if a port follows.
 fn parse_ip_port(text: &[u8]) -> Option<SocketAddr> {
     let alone = |ip| SocketAddr::new(ip, 0);
     if let Some(ip) = parse_ip(text) {
@@ -111,7 +111,7 @@ pub(crate) enum LowBits {
 }
 
 impl Cidr {
-    /// A network in text, `ADDRESS[/BITS]`.
+    /// Parses `ADDRESS[/BITS]`.
     pub(crate) fn parse(text: &[u8]) -> Option<(Self, LowBits)> {
         let (ip, bits) = match memchr::memchr(b'/', text) {
             Some(slash) => (&text[..slash], Some(&text[slash + 1..])),
@@ -127,7 +127,7 @@ impl Cidr {
         Some((network, if network.ip == ip { LowBits::Clear } else { LowBits::Ignored }))
     }
 
-    /// One address.
+    /// The network of one address.
     pub(crate) fn only(ip: IpAddr) -> Self {
         Self { ip, prefix_bits: if ip.is_ipv4() { 32 } else { 128 } }
     }
@@ -147,7 +147,7 @@ impl Cidr {
         Self { ip, ..self }
     }
 
-    /// Whether an address is in it. An IPv4 address in IPv6 is taken as IPv4.
+    /// Whether the network has an address. An IPv4 address mapped into IPv6 counts as IPv4.
     pub(crate) fn contains(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         ip.is_ipv4() == self.ip.is_ipv4() && Self { ip, ..*self }.masked().ip == self.ip
@@ -177,8 +177,8 @@ pub(crate) fn forwarded<'a>(
     found.and_then(PeerAddr::ip).unwrap_or(ip)
 }
 
-/// The same with ports and with trust decided by a function; `None` where no trusted sender has named another
-/// address.
+/// As [`forwarded`], with ports, and with a function that decides which senders are trusted; `None` where no
+/// trusted sender has named another address.
 pub(crate) fn forwarded_peer<'a>(
     mut peer: PeerAddr,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -207,7 +207,7 @@ pub(crate) fn forwarded_peer<'a>(
     found
 }
 
-/// The last address of a list and what stands before it.
+/// The last address of a list, and the list in front of it.
 fn take_last(list: &[u8]) -> Option<(&[u8], SocketAddr)> {
     let is_separator = |byte: &u8| matches!(byte, b' ' | b',');
     let end = list.iter().rposition(|byte| !is_separator(byte))? + 1;

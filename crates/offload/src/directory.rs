@@ -1,6 +1,6 @@
 //! A directory that is held open: files below it are found, made, renamed and removed by names that are
 //! looked up from there. That is a shorter walk for the kernel, and goes on to mean the same directory when
-//! something else is mounted, or put, where its path leads. What changes it is for pool threads.
+//! something else is mounted, or put, where its path leads. Methods that change it are for pool threads.
 //!
 //! Names are relative and lead down: one with `..`, or an absolute one, is EXDEV, whatever it leads to.
 
@@ -36,10 +36,10 @@ impl Directory {
         clearway_os::open::open(None, path, how, Walk::Full).map(Self)
     }
 
-    /// One that another process has opened.
+    /// A directory that another process has opened.
     ///
     /// # Errors
-    /// ENOTDIR where it is none, or as fstat(2).
+    /// ENOTDIR where it is no directory, or as fstat(2).
     pub fn handed(fd: OwnedFd) -> io::Result<Self> {
         let stat = rustix::fs::fstat(&fd)?;
         let is_directory =
@@ -99,8 +99,8 @@ impl Directory {
         Ok(File::from(made?))
     }
 
-    /// Gives a file below it another name, in one step; what had that name is gone. Directories on the way
-    /// that are missing are made.
+    /// Gives a file below it another name, in one step; a file that had that name is replaced. Missing
+    /// directories on the way are made.
     ///
     /// # Errors
     /// As renameat(2) and mkdirat(2).
@@ -117,8 +117,8 @@ impl Directory {
         }
     }
 
-    /// Gives a file that lies elsewhere on the same file system a name below it, in one step; what had that
-    /// name is gone. Directories on the way that are missing are made.
+    /// Gives a file that lies elsewhere on the same file system a name below it, in one step; a file that had
+    /// that name is replaced. Missing directories on the way are made.
     ///
     /// # Errors
     /// As renameat(2) and mkdirat(2): EXDEV where the file lies on another file system.
@@ -135,7 +135,7 @@ impl Directory {
         }
     }
 
-    /// What is in it, or in a directory below it, without `.` and `..`.
+    /// The names in it, or in a directory below it, without `.` and `..`.
     ///
     /// # Errors
     /// As openat(2).
@@ -146,7 +146,7 @@ impl Directory {
         Ok(Entries(rustix::fs::Dir::new(fd)?))
     }
 
-    /// What a name below it leads to; a symbolic link is not followed.
+    /// The metadata of the file with a name below it; a symbolic link is not followed.
     ///
     /// # Errors
     /// As statx(2).
@@ -215,7 +215,7 @@ impl AsFd for Directory {
     }
 }
 
-/// The name, if it leads down.
+/// The name, if it is relative and has no `..`.
 fn below(name: &Path) -> io::Result<&Path> {
     let leads_down = name.components().all(|part| matches!(part, Component::Normal(_)));
     if leads_down && name.components().next().is_some() { Ok(name) } else { Err(Code::XDEV.into()) }

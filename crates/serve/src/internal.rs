@@ -1,5 +1,5 @@
-//! Requests that no client has made: of a timer, of what a configuration begins, of what is to be renewed
-//! behind a response. Each is a request on a stream of its own, whose other end is here. The access phase is
+//! Requests that no client has made: those of timers and of the configuration, and those that renew a cached
+//! response after it was sent. Each has a stream of its own, whose other end is here. The access phase is
 //! skipped, and access logs have a line only where `log_subrequest` is on.
 
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use clearway_runtime::LoopRef;
 
 use crate::stream::serve_stream;
 
-/// What an internal request was answered with.
+/// The response to an internal request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InternalAnswer {
     /// The status.
@@ -49,21 +49,21 @@ pub async fn answer_internal(
     poll_fn(|cx| {
         is_over = is_over || request.as_mut().poll(cx).is_ready();
         let gathered = gathering.poll(&stream, cx);
-        // What is not wanted any more ends at its next poll.
+        // A request whose answer is not wanted any more ends at its next poll.
         if matches!(gathered, Poll::Ready(Err(Unanswered))) || is_over { gathered } else { Poll::Pending }
     })
     .await?;
     Ok(gathering.answer)
 }
 
-/// What has come of an answer.
+/// The part of a response that has been received.
 struct Gathering {
     answer: InternalAnswer,
     body_max_bytes: usize,
 }
 
 impl Gathering {
-    /// Ready when it is complete.
+    /// Ready when the response is complete.
     fn poll(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Poll<Result<(), Unanswered>> {
         loop {
             match stream.poll_output(cx) {

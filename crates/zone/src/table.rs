@@ -48,12 +48,12 @@ const fn mark_words(words: usize, values: usize) -> usize {
 /// cancellation in the same sixteen slots, which cannot be provoked without the secret.
 pub(crate) const ATTEMPTS_MAX: u32 = 1000;
 
-/// What a key is known by: a hash with the zone's secret.
+/// A key as the table knows it: its hash with the zone's secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash([u64; 2]);
 
 impl KeyHash {
-    /// Of the two halves of a uniformly distributed hash.
+    /// Makes a key hash of the two halves of a uniformly distributed hash.
     #[must_use]
     pub const fn new(halves: [u64; 2]) -> Self {
         Self(halves)
@@ -66,7 +66,7 @@ impl KeyHash {
     }
 }
 
-/// What a change has done.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Updated {
     /// Nothing: the caller wanted no change.
@@ -84,7 +84,7 @@ pub enum Updated {
 /// Which slots a new key may have.
 #[derive(Clone, Copy)]
 struct Room {
-    /// Those with a smaller payload.
+    /// Slots with a smaller payload count as free.
     free_below: u64,
     when_full: WhenFull,
 }
@@ -151,8 +151,8 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         Self { words, marks: &[], buckets }
     }
 
-    /// The same with marks of the pages that are in use: for a large table that is looked through, by
-    /// [`Table::at`], while it is nearly empty. All users of the memory agree on it.
+    /// A table with marks of the pages that are in use: for a large one that is scanned by [`Table::at`]
+    /// while it is nearly empty. All users of the memory have to make it so.
     ///
     /// # Panics
     /// If there is no room for a bucket.
@@ -168,13 +168,13 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         self.buckets * WAYS
     }
 
-    /// What is held for a key.
+    /// The payload of a key.
     #[must_use]
     pub fn get(&self, key: KeyHash) -> Option<u64> {
         self.find(key).map(|(_, state)| state.payload())
     }
 
-    /// What is held for a key, and its values.
+    /// The payload and the values of a key.
     #[must_use]
     pub fn read(&self, key: KeyHash) -> Option<Entry<VALUES>> {
         (0..ATTEMPTS_MAX).find_map(|attempt| {
@@ -187,8 +187,8 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         })?
     }
 
-    /// Puts a key there with a payload and values, whatever there was of it. Payloads below `free_below` are
-    /// as good as none.
+    /// Puts a key into the table with a payload and values; those that it had are replaced. Slots with
+    /// payloads below `free_below` count as free.
     ///
     /// # Errors
     /// When others were faster a thousand times.
@@ -209,8 +209,8 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         Err(Contended)
     }
 
-    /// Changes one value of a key: `change` is told the present one, and says another (`None`: it stays).
-    /// `None`: the key is not there.
+    /// Changes one value of a key: `change` gets the present one and returns the new one (`None`: it stays).
+    /// Returns `None` if the key is not there.
     ///
     /// # Errors
     /// When others were faster a thousand times.
@@ -249,10 +249,9 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         false
     }
 
-    /// Changes what is held for a key: `change` is told the present payload (`None`: there is none) and
-    /// says the new one (`None`: nothing is to be changed). It is asked again when another thread was
-    /// faster, and what it said last holds. Payloads below `free_below` are as good as none: their slots
-    /// are free.
+    /// Changes the payload of a key: `change` gets the present payload (`None`: there is none) and
+    /// returns the new one (`None`: nothing is to be changed). It is called again when another thread was
+    /// faster, and its last answer holds. Slots with payloads below `free_below` count as free.
     ///
     /// # Errors
     /// When others were faster a thousand times.
@@ -265,7 +264,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         self.try_update(key, Room { free_below, when_full: WhenFull::Forget }, change)
     }
 
-    /// The same, but where both buckets are full no key is forgotten ([`Updated::Full`]).
+    /// As [`update`](Self::update), but where both buckets are full no key is forgotten ([`Updated::Full`]).
     ///
     /// # Errors
     /// As `update`.
@@ -305,7 +304,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         Err(Contended)
     }
 
-    /// The slot that a key is in, and what its state word said when it was.
+    /// The slot of a key, and its state word as it was when the key was found in it.
     pub(crate) fn find(&self, key: KeyHash) -> Option<(Slot<'a, VALUES>, SlotState)> {
         self.slots_of(key).find_map(|slot| {
             if !is_half(slot.key[0].load(Ordering::Relaxed), key.0[0]) {
@@ -316,7 +315,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         })
     }
 
-    /// Puts a key there that is not; `entry` is told the number of its slot. `None`: begin anew.
+    /// Inserts a key that is not in the table; `entry` gets the number of its slot. `None`: begin anew.
     pub(crate) fn insert_with(
         &self,
         key: KeyHash,
@@ -382,7 +381,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         Some((word, 1 << (page % u64::BITS as usize)))
     }
 
-    /// A thread that is told of the key by the one that has put it sees the mark as well.
+    /// Marks a bucket's page. A thread that learns of a key from its inserter sees the mark as well.
     fn mark(&self, bucket: usize) {
         if let Some((word, bit)) = self.mark_of(bucket)
             && word.load(Ordering::Relaxed) & bit == 0
@@ -426,7 +425,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
             (first, second) => first.or(second).map(|only| (only.slot, only.state))?,
         };
         if slot.is_of(key, state) {
-            // It came after it was looked for.
+            // The key was inserted after the caller had looked for it.
             return None;
         }
         Some(slot.read_all(state))

@@ -23,7 +23,7 @@ fn small() -> Vec<AtomicU64> {
     memory(2 * BUCKET_WORDS)
 }
 
-/// As good as a keyed hash (splitmix64).
+/// Stands for the keyed hash of a number (splitmix64).
 fn key(number: u64) -> KeyHash {
     let mix = |seed: u64| {
         let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -50,8 +50,8 @@ fn a_key_is_kept_and_changed() {
     assert_eq!((table.get(key(1)), table.get(key(2))), (Some(6), None));
 }
 
-/// What the documentation of `Zone::table` says of a zone of 1 MiB, in which nginx has room for 16,384
-/// states of 64 bytes.
+/// The capacity that the documentation of `Zone::table` promises for a zone of 1 MiB; nginx keeps 16,384
+/// states of 64 bytes there.
 #[test]
 fn a_mebibyte_has_room() {
     let words = memory(MIB_WORDS - HEADER_WORDS);
@@ -73,7 +73,7 @@ fn the_smallest_payload_goes_first() {
     }
     assert_eq!(put(table, 1000, 500), Updated::Evicted);
     assert_eq!((table.get(key(0)), table.get(key(1))), (None, Some(101)));
-    // What lies below the threshold is free, and goes without being missed.
+    // A slot with a payload below the threshold counts as free: its key is not reported as evicted.
     assert_eq!(table.update(key(1001), 103, |_| Some(500)), Ok(Updated::Inserted));
     let left = (1..3).filter(|&number| table.get(key(number)).is_some()).count();
     assert_eq!((left, table.get(key(3))), (1, Some(103)));
@@ -91,7 +91,7 @@ fn what_a_dead_process_has_left_is_used_again() {
         table.die_while_filling(key(1000), death);
         assert_eq!((table.get(key(1000)), table.get(key(0))), (None, None), "{death:?}");
         assert_eq!(table.get(key(1)), Some(101), "{death:?}");
-        // The next one takes the place of another key and frees that of the dead ...
+        // The next key evicts another one, and frees the slot that the dead process had reserved ...
         assert_eq!(put(table, 1001, 500), Updated::Evicted, "{death:?}");
         // ... for the next request.
         assert_eq!(put(table, 1000, 600), Updated::Inserted, "{death:?}");
@@ -165,8 +165,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens one after the other: a key is what was last put there or was forgotten, and is
-    /// forgotten only when a new key needs room: a free one if there is any, else the smallest.
+    /// After any sequence of calls a key has the payload that was put last, or is forgotten. Keys are
+    /// forgotten only when a new key needs room and no slot is free: the one with the smallest payload goes.
     #[test]
     fn as_a_map_that_forgets(ops in ops()) {
         let words = small();
@@ -221,7 +221,7 @@ fn value(store: Store<'_>, number: u64) -> Option<Vec<u8>> {
     store.get(key(number), &mut out).map(|_| out)
 }
 
-/// A text that says whose it is at each place.
+/// A text that repeats the number of its key, so that a mixture of two texts is seen.
 fn text(number: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number as usize * 31 + at) as u8).collect()
 }
@@ -268,7 +268,7 @@ fn a_store_that_is_full_forgets_what_matters_least() {
     assert!(sum / kept > count * 3 / 4, "those that were put last mostly: on average number {}", sum / kept);
 }
 
-/// Whatever a process that dies has done to a store, another one goes on with it, and no cell stays lost.
+/// Wherever in a change a process dies, other processes can use the store, and no cell is lost.
 #[test]
 fn a_writer_that_dies_loses_its_change_and_nothing_else() {
     let memory = store_memory();
@@ -294,7 +294,7 @@ fn a_writer_that_dies_loses_its_change_and_nothing_else() {
     assert!(living.free_cells() + 3 <= free.max(3), "{free}");
 }
 
-/// Values that many threads change, in a store that is full all the time: each that is read is whole.
+/// Many threads change values in a store that is always full: each value that is read is a whole one.
 #[test]
 fn values_are_whole_whoever_changes_them() {
     let memory = store_memory();
@@ -310,7 +310,7 @@ fn values_are_whole_whoever_changes_them() {
                         assert!(whole(&found) && found.len() % 97 == 1, "{} bytes", found.len());
                     }
                     let len = 1 + 97 * (round as usize % 19);
-                    // Where all are in each other's way nothing is kept.
+                    // Where all threads are in each other's way the value is not kept.
                     let _ = store.put(key(number), 0, 1 + round, &vec![round as u8; len]);
                 }
             });

@@ -1,5 +1,5 @@
-//! The caches of a worker process. Configurations declare them as they are loaded; what the one before had in
-//! the same place goes on. Off the loops, but for what is found.
+//! The caches of a worker process. A configuration declares its caches while it is loaded; a cache that the
+//! previous configuration had in the same directories is kept. Off the loops, except for look-ups.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -35,11 +35,11 @@ pub struct Caches {
     role: Role,
     alarm: Arc<Alarm>,
     copies: Arc<Copies>,
-    /// Those of the configuration in use.
+    /// The caches of the configuration in use.
     current: Arc<ArcSwap<Vec<Arc<Cache>>>>,
 }
 
-/// The state of such a manager.
+/// The state of a manager that a test drives by hand.
 #[cfg(feature = "testing")]
 #[derive(Default)]
 pub struct ManagerByHand {
@@ -51,7 +51,7 @@ pub struct ManagerByHand {
 struct Known {
     disks: Vec<Weak<Disk>>,
     kept: Vec<(ZoneKey, Weak<Kept>)>,
-    /// Those of the configuration that is being loaded, or was loaded last.
+    /// The caches of the configuration that is being loaded, or was loaded last.
     declared: Vec<Weak<Cache>>,
     manager: Option<Service>,
 }
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Caches {
 }
 
 impl Caches {
-    /// None so far, in a process with this role. Pools and jobs log to `log`.
+    /// No caches yet, in a process with this role. Pools and jobs log to `log`.
     #[must_use]
     pub fn new(log: &Arc<dyn Sink>, role: Role) -> Arc<Self> {
         let mut caches = Self::default();
@@ -85,12 +85,12 @@ impl Caches {
         Arc::new(caches)
     }
 
-    /// Where pools and jobs log from now on.
+    /// Has pools and jobs log to `log` from now on.
     pub fn log_to(&self, log: &Arc<dyn Sink>) {
         self.log.store(Arc::new(Arc::clone(log)));
     }
 
-    /// A cache of the configuration that is being loaded. Nothing is opened and nothing runs before
+    /// Declares a cache of the configuration that is being loaded. Nothing is opened and nothing runs before
     /// [`begin`](Self::begin).
     ///
     /// # Panics
@@ -127,7 +127,7 @@ impl Caches {
         cache
     }
 
-    /// Pools that are new get their threads, and the caches one that looks after them.
+    /// Starts the threads of new pools, and the cache manager if it does not run yet.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -145,7 +145,7 @@ impl Caches {
         Ok(())
     }
 
-    /// Those of the configuration in use.
+    /// The caches of the configuration in use.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn in_use(&self) -> Vec<Arc<Cache>> {
@@ -165,7 +165,7 @@ impl Caches {
         *due_ms
     }
 
-    /// The configuration that was loaded last is in use from here on.
+    /// Puts the configuration that was loaded last to use.
     pub fn begin(&self) {
         let declared = std::mem::take(&mut self.known().declared);
         self.current.store(Arc::new(declared.iter().filter_map(Weak::upgrade).collect()));
@@ -179,12 +179,12 @@ impl Caches {
         disks.iter().map(|disk| Arc::clone(disk.pool())).collect()
     }
 
-    /// What the files of each cache take.
+    /// The metric of the bytes that the files of each cache take.
     pub fn put_bytes(&self, put: &mut Put<'_>) {
         self.put(put, Cache::bytes);
     }
 
-    /// How many objects each cache has.
+    /// The metric of the number of objects of each cache.
     pub fn put_objects(&self, put: &mut Put<'_>) {
         self.put(put, Cache::objects);
     }
@@ -195,7 +195,7 @@ impl Caches {
         }
     }
 
-    /// Which disks are left out.
+    /// The metric of the disks that are left out because they fail.
     pub fn put_disks_out(&self, put: &mut Put<'_>) {
         for cache in self.current.load().iter() {
             let zone = String::from_utf8_lossy(cache.name());
@@ -212,7 +212,7 @@ impl Caches {
     }
 }
 
-/// Has a zone refused that a cache of another directory, or with other levels, has used before: what it knows
+/// Has a zone refused that a cache with another directory or other levels has used before: the index in it
 /// would be wrong.
 fn mark(conf: &CacheConf) {
     let path = conf.disks[0].path.as_os_str().as_bytes().to_vec();
@@ -242,7 +242,7 @@ fn mark(conf: &CacheConf) {
 impl Drop for Caches {
     fn drop(&mut self) {
         let manager = self.known().manager.take();
-        // It may be about to sleep: the alarm stays rung until it has looked.
+        // The manager may be about to sleep: the alarm stays rung until it has looked.
         manager.iter().for_each(Service::stop);
         self.alarm.ring();
     }

@@ -10,27 +10,27 @@ use super::cache::Cache;
 /// See the file's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// There is no other process.
+    /// The cache is not shared with another process.
     #[default]
     Alone,
-    /// It looks after the caches of all.
+    /// This process looks after the caches of all.
     Manages,
-    /// Another one does.
+    /// Another process looks after the caches.
     Assists,
 }
 
-/// Words of the zone: which disks are known from what was written down.
+/// Words of the zone: the disks whose snapshots and journals have been read.
 const KNOWN: usize = 0;
-/// Of which disks all directories were read.
+/// The disks all of whose directories have been read.
 const WALKED: usize = 1;
-/// What all files take, in blocks, as a number that may be below zero for a moment.
+/// Blocks that all files take, a number that may be below zero for a moment.
 const BLOCKS: usize = 2;
-/// Objects, as of the last pass.
+/// The number of objects, as of the last pass.
 const OBJECTS: usize = 3;
-/// What the process that manages is asked for: a bit for each disk that wants room, and one for a walk.
+/// Requests to the process that manages: a bit for each disk that wants room, and one for a walk.
 const WISHES: usize = 4;
 
-/// That the directories are read once more.
+/// Asks for a walk: the directories are read once more.
 const WISH_WALK: u64 = 1 << 63;
 
 impl Cache {
@@ -56,24 +56,25 @@ impl Cache {
         self.word(WALKED).load(Ordering::Acquire) != self.mark()
     }
 
-    /// All directories were read.
+    /// Notes that all directories were read.
     pub(crate) fn note_walked(&self) {
         self.word(WALKED).store(self.mark(), Ordering::Release);
     }
 
-    /// They are to be read: a process that was here before may have left files that the index does not know.
+    /// Notes that the directories are to be read: a process before this one may have left files that the
+    /// index does not know.
     pub(crate) fn note_cold(&self) {
         self.word(WALKED).store(0, Ordering::Release);
     }
 
-    /// Its disks: another configuration may have others in the same zone.
+    /// A mark of the cache's disks: another configuration may have others in the same zone.
     fn mark(&self) -> u64 {
         let mut hash = crc32fast::Hasher::new();
         self.conf.disks.iter().for_each(|disk| hash.update(disk.path.as_os_str().as_bytes()));
         1 << 32 | u64::from(hash.finalize())
     }
 
-    /// Passes on what this process, which does not manage, has found to be wanted.
+    /// Passes the wishes of this process, which does not manage, on to the one that does.
     pub(crate) fn pass_wishes_on(&self) {
         let walk = if self.kept.wants_walk.swap(false, Ordering::Relaxed) { WISH_WALK } else { 0 };
         let disks = self.kept.disks.iter().enumerate().filter(|(_, disk)| disk.take_wants_room());
@@ -83,7 +84,7 @@ impl Cache {
         }
     }
 
-    /// Takes over what others have found to be wanted.
+    /// Takes over the wishes of other processes.
     pub(crate) fn take_wishes(&self) {
         if self.word(WISHES).load(Ordering::Relaxed) == 0 {
             return;

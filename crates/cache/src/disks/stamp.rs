@@ -1,7 +1,7 @@
-//! By what a file is known to be the one that was written, or compared with its checksum, last: 22 bits of
-//! its inode, length and the time of its last change, and of the machine's start. A file with another stamp
-//! is in doubt, and so all files are once the machine has stopped: what the kernel had in memory may be
-//! lost, of the file as of what was written down of it. Any thread.
+//! The stamp of a file shows that it has not changed since it was written, or compared with its checksum: 22
+//! bits of a hash of its inode, its length, the time of its last change and the start of the machine. A file
+//! with another stamp is in doubt. So are all files after a restart of the machine: the kernel may have lost
+//! writes that it had in memory, to the file or to its record. Any thread.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,16 +13,16 @@ use clearway_os::stat::Stat;
 
 /// Bits of a stamp, which the index has room for.
 const BITS: u32 = 22;
-/// The kernel's directory of what tells its start from others.
+/// The kernel's directory with the identifier of this start (`boot_id`).
 const DIRECTORY: &str = "/proc/sys/kernel/random";
 const NAME: &str = "boot_id";
 const NAME_MAX_BYTES: usize = 64;
 
-/// What tells this start of the machine from others.
+/// A hash of the identifier of this start of the machine.
 static START: OnceLock<u32> = OnceLock::new();
 
-/// Finds out which start of the machine it is, once. Where the kernel does not say it, each process has its
-/// own, so that files of the one before are in doubt.
+/// Reads the identifier of this start of the machine, once. Where the kernel does not tell it, each process
+/// makes one, so that files of the process before are in doubt.
 pub(crate) fn learn(blocking: &Blocking) {
     START.get_or_init(|| {
         let directory = Directory::open(blocking, Path::new(DIRECTORY));

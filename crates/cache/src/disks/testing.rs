@@ -1,4 +1,4 @@
-//! A cache in a directory of a test's own, and what waits for its jobs.
+//! A cache in a directory of a test's own, and functions that wait for its jobs.
 #![expect(clippy::disallowed_methods, reason = "tests look at the files themselves")]
 
 use std::future::Future;
@@ -29,7 +29,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What came of a job.
+/// Waits for a job and returns its result.
 pub(super) fn wait<T>(task: Task<T>) -> T {
     let mut task = pin!(task);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -42,7 +42,7 @@ pub(super) fn wait<T>(task: Task<T>) -> T {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds; `what` names it in the failure.
 pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -51,7 +51,7 @@ pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// What was logged.
+/// Collects the lines of the log.
 #[derive(Default)]
 pub(super) struct Lines(Mutex<Vec<String>>);
 

@@ -1,6 +1,6 @@
 //! `header_filter_by_lua` and `body_filter_by_lua`. A response often reaches its filters while its handler is
-//! in the VM, so the code waits for its turn: the head is held, pieces of the body are kept, and what sends
-//! the response has them go on. In the request's task.
+//! in the VM, so the code waits for its turn: the head is held, pieces of the body are kept, and go on when
+//! the response is polled. In the request's task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::vm::settings::{LUA_CONF, LUA_MAIN};
 /// Waits for a VM.
 pub(super) enum Entrance {
     Choosing(Arc<LoopVms>),
-    /// Until one is made for this request alone.
+    /// A VM is made for this request alone.
     Making(Arc<LoopVms>, Fresh),
     Chosen(Chosen),
 }
@@ -49,7 +49,7 @@ impl Entrance {
     ) -> Poll<Result<&mut Chosen, NoVm>> {
         let found = match self {
             Self::Chosen(chosen) if chosen.is_settled() => None,
-            // Another filter may have had one made meanwhile.
+            // Another filter may have had a VM made meanwhile.
             _ if let Some(slot) = RequestState::of(request).and_then(RequestState::usable_slot) => {
                 Some(Ok(Chosen::again(slot)))
             }
@@ -88,7 +88,7 @@ pub(super) fn header_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box
 fn body_filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 'c>> {
     let code = Option::as_ref(&filtering.request.conf(&LUA_CONF).body_filter)?;
     let entrance = Entrance::of(filtering.request)?;
-    // The code may change how long it is.
+    // The code may change the length of the body.
     filtering.head().content_length = None;
     let (pieces, file) = (VecDeque::new(), FilterFile::default());
     Some(Box::new(BodyCode { entrance, code, file, pieces, ended: End::No }))
@@ -189,7 +189,7 @@ impl<'c> HeadHold<'c> {
     }
 }
 
-/// What came of code.
+/// How code has ended.
 type Ran = Result<Over, Broken>;
 
 /// Why code cannot run.
@@ -232,7 +232,7 @@ struct BodyCode<'c> {
     entrance: Entrance,
     code: &'c Arc<Code>,
     file: FilterFile,
-    /// What the code has not seen.
+    /// Pieces that the code has not seen.
     pieces: VecDeque<(Vec<u8>, Mark)>,
     /// Whether the code has ended the body.
     ended: End,

@@ -50,7 +50,7 @@ fn pool(threads: u32, max_queue: u32, sink: Arc<dyn Sink>) -> Pool {
     Pool::start(config, sink).unwrap()
 }
 
-/// A job that says that it runs and then waits for the sender to go away.
+/// A job that reports when it runs, and then waits until the sender is dropped.
 fn hold(pool: &Pool) -> (Task<()>, Sender<()>) {
     let (release, held): (_, Receiver<()>) = channel();
     let (started, running) = channel();

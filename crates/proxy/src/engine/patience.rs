@@ -1,5 +1,5 @@
-//! Jobs of a cache's disk that a request waits for: for a moment, as there is a server that can be asked in
-//! place of a disk that does not answer. Polled by the request's task.
+//! How long a request waits for a job on a cache's disk: for a moment only, since the upstream can be asked
+//! instead of a disk that does not answer. Polled by the request's task.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,10 +10,11 @@ use clearway_http::{Errand, Request};
 use clearway_offload::Task;
 use clearway_runtime::Timer;
 
-/// For how long, milliseconds.
+/// The longest wait for one job, milliseconds.
 const PATIENCE_MS: u64 = 2_000;
 
-/// Waits for a job; `None` where it was not taken, or takes too long, which the log is told. It goes on then.
+/// Waits for a job; `None` where the pool refused it, or where it takes too long, which is logged: the job
+/// then goes on without a waiter.
 pub(super) async fn patiently<T>(request: &Request<'_>, task: Task<T>) -> Option<T> {
     let mut waiting = pin!(request.wait_for(task, Errand::Question));
     let (home, mut timer) = (request.home(), None);

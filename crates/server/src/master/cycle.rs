@@ -35,9 +35,9 @@ const LOG_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Descent {
     /// The process that started it.
     pub(crate) parent: u32,
-    /// Another binary left it its sockets.
+    /// Whether its sockets come from another binary.
     pub(crate) inherited: bool,
-    /// It went to the background.
+    /// Whether it went to the background.
     pub(crate) daemon: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Descent {
 pub(crate) struct Master<'a> {
     source: &'a dyn Source,
     pub(super) invocation: &'a Invocation,
-    /// The environment that it was started with, without what it inherited sockets by.
+    /// The environment that it was started with, without the variables that pass sockets on.
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) config: Configuration,
     pub(super) listening: Listening,
@@ -65,7 +65,7 @@ pub(crate) struct Master<'a> {
     pub(super) respawn_at: Option<Instant>,
 }
 
-/// On the way out.
+/// The server is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Graceful,
@@ -73,7 +73,7 @@ pub(super) enum Ending {
     Fast(Instant),
 }
 
-/// What a master is made of.
+/// The parts that a master is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) source: &'a dyn Source,
     pub(crate) invocation: &'a Invocation,
@@ -162,7 +162,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// What signals ask of a server that goes on.
+    /// Does what signals have asked for, of a server that is not ending.
     fn act(&mut self) {
         if self.wanted.take(Want::Reconfigure) {
             if self.new_binary.is_some() {
@@ -184,7 +184,7 @@ impl<'a> Master<'a> {
         }
         if self.wanted.take(Want::StopAccepting) {
             self.no_accepting = true;
-            // The sockets stay here: what comes waits for the next worker.
+            // The sockets stay open here: new connections wait for the next worker.
             self.workers.iter_mut().for_each(|worker| worker.retire(&[]));
         }
         if self.respawn_at.is_some_and(|at| at <= Instant::now()) {
@@ -201,10 +201,10 @@ impl<'a> Master<'a> {
         self.config.notice(message);
     }
 
-    /// How long nothing needs to be done unasked.
+    /// How long the master may wait for signals and reports until it has something to do by itself.
     fn patience(&self) -> Option<Duration> {
         if self.wanted.is_any() || (self.wanted.ends() && self.ending.is_none()) {
-            // Noted while something else was being waited for.
+            // A signal was noted while the master waited for something else.
             return Some(Duration::ZERO);
         }
         let kill_at = match self.ending {
@@ -296,7 +296,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Hears of the end of children.
+    /// Collects children that have ended.
     fn reap(&mut self) {
         let log = self.log();
         while let Ok(Some((pid, exit))) = child::reap() {
@@ -322,7 +322,7 @@ impl<'a> Master<'a> {
             };
             let mut worker = self.workers.remove(at);
             debug_assert!(self.workers.iter().all(|other| other.pid != pid), "a process is one worker");
-            // What it said last is still to be read.
+            // Its last reports are still to be read.
             while worker.is_connected() && worker.has_news() {
                 worker.listen(&log);
             }
@@ -361,8 +361,8 @@ impl<'a> Master<'a> {
         result
     }
 
-    /// Has the kernel begin no more connections to sockets that this configuration has no more. It takes
-    /// the rights of the master; the worker takes those that have begun.
+    /// Has the kernel refuse new connections to sockets that are gone from the configuration, which takes
+    /// the master's rights; the worker accepts connections that were begun before.
     pub(super) fn refuse_removed(&self, old: &Listening) {
         if !self.has_heir() {
             old.refuse_removed_in(&self.listening);
@@ -375,7 +375,7 @@ impl<'a> Master<'a> {
         self.config.stderr_file(&self.invocation.options).filter(|_| detached)
     }
 
-    /// Lets go of the terminal that a daemon was started from.
+    /// Detaches from the terminal that a daemon was started from.
     fn redirect_stderr(&self) {
         if let Some(file) = self.stderr_file()
             && let Err(error) = child::redirect(file.as_fd(), Standard::Error)
@@ -450,7 +450,7 @@ impl<'a> Master<'a> {
         self.new_binary.is_some() || is_heir
     }
 
-    /// Lets go of the listening sockets, and of the files of unix sockets unless another binary uses them.
+    /// Closes the listening sockets, and removes the files of unix sockets unless another binary uses them.
     fn close_sockets(&mut self) {
         let shared = self.has_heir();
         let listening = std::mem::take(&mut self.listening);
@@ -459,7 +459,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// The last words.
+    /// Removes the pid file and logs the end.
     pub(crate) fn end(&mut self) {
         if let Some(file) = self.pid_file.take() {
             file.remove(&self.config.log);
