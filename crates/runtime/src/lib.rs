@@ -47,6 +47,7 @@ pub use crate::{
     io::pipe_end::PipeEnd,
     io::slots::SLOTS_MAX,
     io::socket::{Probe, Socket, Woken},
+    io::trickle::TRICKLE_BYTES,
     shared::Config,
     task::coop::{bind, enter, repeats, tag_of, unbind, within, yield_now},
 };

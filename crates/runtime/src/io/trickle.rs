@@ -12,6 +12,9 @@ pub(crate) use fast::Trickle;
 #[cfg(feature = "trickle")]
 pub(crate) use slow::Trickle;
 
+/// What builds for tests add to a socket, bytes; 0 in others.
+pub const TRICKLE_BYTES: usize = size_of::<Trickle>();
+
 #[cfg(not(feature = "trickle"))]
 mod fast {
     use std::io::{self, IoSlice, IoSliceMut};

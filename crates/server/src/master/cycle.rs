@@ -459,7 +459,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Removes the pid file and logs the end.
+    /// Removes the pid file, logs the end and closes the listening sockets.
     pub(crate) fn end(&mut self) {
         if let Some(file) = self.pid_file.take() {
             file.remove(&self.config.log);
