@@ -17,7 +17,8 @@ const CRATES: &str = "--workspace --exclude xtask --exclude clearway-bench --exc
                       --exclude clearway-luajit --exclude clearway-os --exclude clearway-watchdog";
 
 /// What is left of the crates that read the stacks of other threads word by word, and frames of Lua, on
-/// purpose, without the tests that do so: under the sanitizer a stall has no stack, and is waited for in vain.
+/// purpose, without the tests that do so: under the sanitizer a stall has no stack, and tests wait for it in
+/// vain.
 const STACK_READERS: [&str; 4] = [
     "test --no-fail-fast --package clearway-luajit --lib --test modules",
     "test --package clearway-os --lib -- --skip stack_walk --skip sampling --skip signal_stack",
