@@ -373,14 +373,18 @@ fn follows_call(address: usize, text: &Range<usize>) -> bool {
 #[cfg(target_arch = "x86_64")]
 fn follows_call_out(address: usize, text: &Range<usize>, budget: &mut Budget) -> bool {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    type Stub = [u8; 7];
     if !follows_call(address, text) {
         return false;
     }
     let Some(target) = called_before(address, text, budget) else { return true };
-    let mut stub = [0_u8; 7];
-    let count = copy_bytes(target, &mut stub);
-    let stub = &stub[..count];
-    let jump = stub.strip_prefix(&ENDBR64).unwrap_or(stub);
+    if text.end - target < size_of::<Stub>() {
+        return false;
+    }
+    let at = std::ptr::with_exposed_provenance::<Stub>(target);
+    // SAFETY: in the program's own code, which stays mapped and is never written.
+    let stub = unsafe { at.read() };
+    let jump = stub.strip_prefix(&ENDBR64).unwrap_or(&stub);
     // With the prefix of compilers that guard jumps.
     jump.strip_prefix(&[0xf2]).unwrap_or(jump).starts_with(&[0xff, 0x25])
 }
