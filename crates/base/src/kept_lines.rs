@@ -1,9 +1,9 @@
-//! Lines of the error log that the process keeps for code that asks for them, up to a number of bytes: the
-//! oldest ones make room. Any thread notes and takes lines, and none waits for another: a thread that the
-//! system stops in the middle of it would hold loops.
+//! The last lines of the error log, kept in memory for Lua (`ngx.errlog`) up to a number of bytes; the oldest
+//! ones are dropped first. Any thread adds and takes lines. There is no lock: a thread that the system
+//! stopped while it held one would hold up loops.
 //!
-//! A line's bytes are counted from before it is there until after it has gone. Several that are noted at once
-//! may be beyond the limit together, until the next one.
+//! A line's bytes are counted before it is added, and until after it was taken. Lines that several threads
+//! add at once may exceed the limit together, until the next line is added.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -11,26 +11,27 @@ use crossbeam_queue::SegQueue;
 
 use crate::log::Level;
 
-/// Bytes that a line counts beside its text, as OpenResty's do.
+/// Bytes that each line counts in addition to its text, as in OpenResty.
 const LINE_OVERHEAD: usize = 24;
 
-/// Nothing is kept. Otherwise the least severe level that is, and one.
+/// The value of `WANTED` when no lines are kept. Otherwise it is the least severe level that is kept, plus
+/// one.
 const NONE: u8 = 0;
 
 static WANTED: AtomicU8 = AtomicU8::new(NONE);
 static LINES: SegQueue<KeptLine> = SegQueue::new();
-/// Those of the lines.
+/// The sum of the bytes of all lines.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static BYTES_MAX: AtomicUsize = AtomicUsize::new(0);
 
-/// A line without its end.
+/// A line of the log, without its line feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptLine {
-    /// How severe it is.
+    /// Its level.
     pub level: Level,
     /// When it was logged, milliseconds since the epoch.
     pub unix_ms: u64,
-    /// As the log has it.
+    /// The text as it stands in the log.
     pub text: Vec<u8>,
 }
 
@@ -40,7 +41,7 @@ impl KeptLine {
     }
 }
 
-/// Takes the oldest lines until there are no more bytes than these.
+/// Drops the oldest lines until there are at most `bytes_max` bytes.
 fn shrink(bytes_max: usize) {
     while BYTES.load(Ordering::Relaxed) > bytes_max {
         if take().is_none() {
@@ -49,7 +50,7 @@ fn shrink(bytes_max: usize) {
     }
 }
 
-/// Has up to so many bytes of lines kept from now on; with 0 none.
+/// Keeps lines of up to `bytes_max` bytes from now on; 0 keeps none.
 pub fn keep(bytes_max: usize) {
     BYTES_MAX.store(bytes_max, Ordering::Relaxed);
     shrink(bytes_max);
@@ -66,13 +67,13 @@ pub fn is_kept() -> bool {
     WANTED.load(Ordering::Relaxed) != NONE
 }
 
-/// Has lines of this level and more severe ones kept, and no others; whether lines are kept at all.
+/// Keeps only lines of this level and more severe ones. Returns whether lines are kept at all.
 pub fn set_least(level: Level) -> bool {
     let is_kept = |wanted: u8| (wanted != NONE).then_some(level as u8 + 1);
     WANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_kept).is_ok()
 }
 
-/// Keeps a line that was logged, if lines like it are. Nothing but a load where none are.
+/// Keeps a line that was logged, if its level is wanted. This costs one load if no lines are kept.
 #[inline]
 pub fn note(level: Level, unix_ms: u64, text: &[u8]) {
     if (level as u8) < WANTED.load(Ordering::Relaxed) {
@@ -85,7 +86,7 @@ fn put(line: KeptLine) {
     let bytes = line.bytes();
     let Some(room_max) = BYTES_MAX.load(Ordering::Relaxed).checked_sub(bytes) else { return };
     shrink(room_max);
-    // Before the line is there for others: nothing is taken from the sum that is not in it.
+    // Before the line can be taken, so that the sum never falls below zero.
     BYTES.fetch_add(bytes, Ordering::Relaxed);
     LINES.push(line);
 }
@@ -106,7 +107,7 @@ mod tests {
         std::iter::from_fn(take).map(|line| line.text).collect()
     }
 
-    /// Lines are kept for the whole process: one test.
+    /// A single test, since the lines are kept for the whole process.
     #[test]
     fn lines_are_kept_as_far_as_there_is_room() {
         note(Level::Error, 1, b"before");

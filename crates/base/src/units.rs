@@ -1,12 +1,12 @@
 //! Units of the configuration language: sizes (`8k`, `1m`), offsets (also `1g`), times (`1h 30m`,
 //! `500ms`) and plain numbers, read exactly as nginx reads them, overflow included.
 //!
-//! Pure functions, callable from any thread. `None` always means "not in nginx's form, or too
-//! large"; the caller says so in the words of its directive.
+//! Pure functions; any thread. `None` always means "not in nginx's form, or too large"; the caller reports it
+//! in the words of its directive.
 
 use std::time::Duration;
 
-/// The largest value that any unit may come to: nginx keeps all of them in signed 64-bit integers.
+/// The largest value of any unit: nginx keeps all of them in signed 64-bit integers.
 pub const VALUE_MAX: u64 = i64::MAX as u64;
 
 const KIB_BYTES: u64 = 1024;
@@ -90,7 +90,7 @@ enum Step {
 
 fn parse_time(text: &[u8], precision: Precision) -> Option<u64> {
     let mut rest = text;
-    // A time in milliseconds knows neither years nor months: it starts below them.
+    // A time in milliseconds has neither years nor months: it starts below them.
     let mut step = if precision == Precision::Seconds { Step::Start } else { Step::Month };
     let mut value = 0;
     let mut total: u64 = 0;
@@ -122,13 +122,13 @@ fn parse_time(text: &[u8], precision: Precision) -> Option<u64> {
 #[derive(Clone, Copy)]
 struct Unit {
     step: Step,
-    /// The first step that this unit may no longer follow.
+    /// The first step behind which this unit may not stand.
     not_after: Step,
-    /// How many seconds it has (how many milliseconds, for `ms`).
+    /// Its seconds; for `ms`, its milliseconds.
     seconds: u64,
 }
 
-/// The unit that `byte` begins, and what stands behind it.
+/// The unit that `byte` begins, and the text behind it.
 fn take_unit(byte: u8, behind: &[u8]) -> Option<(Unit, &[u8])> {
     let (step, seconds) = match byte {
         b'y' => (Step::Year, YEAR_S),

@@ -1,20 +1,21 @@
-//! Which objects have to go for others: how much lies on a disk for how long unused, as a look at all slots
-//! of the index has found it. There is no list of objects by age, which every use would have to change.
+//! Finds how old objects have to be to be evicted: a histogram of the blocks on a disk by the time since
+//! their objects were used, filled by a pass over the index. There is no list of objects by age, which every
+//! request would have to change.
 
 use crate::index::BLOCK_BYTES;
 
-/// Up to this age each second is told from the next one.
+/// Below this age the histogram has a step for each second.
 const EXACT_S: u64 = 1 << EXACT_BITS;
 const EXACT_BITS: u32 = 10;
 
-/// From there on an age is known to one part in so many.
+/// From there on each doubling of the age has so many steps.
 const PARTS: u64 = 1 << PARTS_BITS;
 const PARTS_BITS: u32 = 6;
 
-/// Ages that are told apart: from 1024 seconds to 2^34 in 24 octaves.
+/// The number of steps: above 1024 seconds there are 24 octaves, up to 2^34 seconds.
 const STEPS: usize = EXACT_S as usize + (34 - EXACT_BITS as usize) * PARTS as usize;
 
-/// Blocks by the time since their objects were used.
+/// The histogram: blocks by the time since their objects were used.
 #[derive(Clone, Debug)]
 pub struct Ages {
     blocks: Box<[u64; STEPS]>,
@@ -27,19 +28,19 @@ impl Default for Ages {
 }
 
 impl Ages {
-    /// An object of so many blocks was not used for so many seconds.
+    /// Adds an object of `blocks` blocks that was unused for `idle_s` seconds.
     pub fn add(&mut self, idle_s: u64, blocks: u32) {
         self.blocks[step(idle_s)] += u64::from(blocks);
     }
 
-    /// How much there is in all, bytes.
+    /// The sum of all blocks, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks.iter().sum::<u64>().saturating_mul(BLOCK_BYTES)
     }
 
-    /// The age in seconds from which on objects go, to free `wanted` bytes: those that were unused for at
-    /// least as long take so much. Where all of them take less, all go. `None`: nothing has to go.
+    /// The idle time in seconds from which on objects are to be evicted to free `wanted` bytes. It is 0 if
+    /// all objects together have fewer bytes, and `None` if `wanted` is 0.
     #[must_use]
     pub fn threshold(&self, wanted: u64) -> Option<u64> {
         let wanted = wanted.div_ceil(BLOCK_BYTES);

@@ -1,18 +1,16 @@
-//! A response that is on its way into the cache: one request, the *leader*, receives it and writes the
-//! file; others that want the same, its *followers*, read the file while it grows, and are woken for it.
+//! A response on its way into the cache: one request, the *leader*, receives it and writes the file. Others
+//! for the same object, its *followers*, read the file while it grows.
 //!
-//! 1. A leader decides once whether the response will be stored, publishes how much of the file may be read,
-//!    which only grows, and ends the fill once. Dropped before that, it has failed.
-//! 2. What it publishes it stores first (release), then it exchanges the count of waiters for 0.
-//!    Unless that was 0 it takes all that stand in the queue by then, and wakes each: not as many as were
-//!    counted, since a waiter that was pushed earlier may be counted later.
+//! 1. A leader decides once whether the response will be stored, publishes how many bytes of the file may be
+//!    read, which only grow, and ends the fill once. One that is dropped before has failed.
+//! 2. To publish, it stores the value (release), then exchanges the count of waiters for 0. If that was not
+//!    0, it takes and wakes all waiters in the queue: a waiter may be pushed first and counted later.
 //! 3. A waiter stores its waker and marks itself as queued. If it was not, it pushes itself into the queue
-//!    and adds one to the count. Then it looks once more.
-//! 4. Of a waiter that is taken from the queue the mark is taken off first, and then the waker.
-//! 5. So nothing is lost: count and mark are exchanged by both sides. The leader's exchange finds the
-//!    waiter, or it came before, and the waiter's second look finds what was published.
-//! 6. The end is read before the length: where it says complete, the length is the whole.
-//! 7. How many follow, and how many of them wait, is out of date at once, and a hint.
+//!    and adds one to the count. Then it looks at the published values once more.
+//! 4. The leader clears the mark of a waiter first, and takes its waker then.
+//! 5. No wake-up is lost: the leader's exchange finds the waiter, or the waiter's second look the value.
+//! 6. A follower reads the end before the length: behind a complete end the length is final.
+//! 7. The numbers of followers and of waiters are hints.
 
 use std::task::{Context, Poll};
 
@@ -21,9 +19,9 @@ use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Once, Order
 /// Whether a response will be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<T> {
-    /// It will: this is what followers need to read it.
+    /// It will; the value is all that followers need to read the file.
     Stored(T),
-    /// It will not: each follower asks the upstream for itself.
+    /// It will not: each follower asks the upstream itself.
     NotStored,
 }
 
@@ -32,32 +30,32 @@ pub enum Verdict<T> {
 pub enum End {
     /// The file holds all of it.
     Complete,
-    /// The leader got no further.
+    /// The leader gave up before the end of the response.
     Failed,
 }
 
-/// What there is for a follower that has read the file up to some byte.
+/// The progress of a file, for a follower that has read it up to some byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It can go on up to this one, and more may come.
+    /// The follower can read up to this byte, and more may come.
     Readable(u64),
-    /// It can go on up to this one, which is the last.
+    /// The follower can read up to this byte, which is the end of the file.
     Complete(u64),
-    /// The leader has failed: what was published before may still be read.
+    /// The leader has failed, and the follower has read all that was published.
     Failed,
 }
 
-/// What the followers of a fill do: the fewer of them wait, the longer it may be until more is published, as
-/// those that do not have enough to do with what there is.
+/// How many followers of a fill wait. The fewer of them wait, the later the leader may publish more:
+/// followers that do not wait still have bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowd {
-    /// All that there are wait for more.
+    /// All followers wait for more.
     AllWait,
-    /// At least half of them do.
+    /// At least half of them wait.
     MostWait,
-    /// Less than half of them.
+    /// Less than half of them wait.
     FewWait,
-    /// There are none, or all are busy.
+    /// There are no followers, or none of them waits.
     NobodyWaits,
 }
 
@@ -65,22 +63,22 @@ const OPEN: u8 = 0;
 const COMPLETE: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What leader and followers share.
+/// The state that leader and followers share.
 struct Fill<T> {
     verdict: Once<Verdict<T>>,
     /// Bytes of the file that may be read.
     written: AtomicU64,
     end: AtomicU8,
-    /// All of the response has come, whether it is written or not.
+    /// Whether the leader has received all of the response; the file may still be incomplete.
     is_received: AtomicBool,
-    /// Rule 2 and 3.
+    /// The count of waiters: rules 2 and 3.
     waiting: AtomicUsize,
-    /// Rule 7.
+    /// The number of followers: rule 7.
     followers: AtomicUsize,
     queue: Queue<Arc<Waiter>>,
 }
 
-/// A follower's entry.
+/// A follower's entry in the queue.
 #[derive(Default)]
 struct Waiter {
     waker: WakerPlace,
@@ -88,7 +86,7 @@ struct Waiter {
 }
 
 impl<T> Fill<T> {
-    /// Rules 2 and 4.
+    /// Wakes all waiters, by rules 2 and 4.
     fn wake(&self) {
         if self.waiting.swap(0, Ordering::AcqRel) == 0 {
             return;
@@ -102,7 +100,7 @@ impl<T> Fill<T> {
         }
     }
 
-    /// Rule 3, up to the second look.
+    /// Puts a waiter into the queue: rule 3, up to the second look.
     fn register(&self, waiter: &Arc<Waiter>, cx: &Context<'_>) {
         waiter.waker.swap(Some(cx.waker().clone()));
         if !waiter.is_queued.swap(true, Ordering::AcqRel) {
@@ -134,8 +132,8 @@ impl<T: Clone> Fill<T> {
     }
 }
 
-/// The request that receives the response. Belongs to one task; dropped before [`Leader::finish`], the fill
-/// has failed.
+/// The request that receives the response. Belongs to one task. If it is dropped before [`Leader::finish`],
+/// the fill has failed.
 pub struct Leader<T> {
     fill: Arc<Fill<T>>,
 }
@@ -153,20 +151,20 @@ impl<T: Clone> Leader<T> {
         Self { fill: Arc::new(Fill::new()) }
     }
 
-    /// Whether the response will be stored, as its head says. The first call rules.
+    /// Decides whether the response will be stored, once its head is known. Further calls change nothing.
     pub fn decide(&self, verdict: Verdict<T>) {
         if self.fill.verdict.set(verdict).is_ok() {
             self.fill.wake();
         }
     }
 
-    /// All of the response has come; what is left is to write it. Its client may know, so that requests from
-    /// now on should find it.
+    /// Notes that all of the response was received; it still has to be written. The leader's client may have
+    /// the whole response by now, so requests that come after it should be answered from this fill.
     pub fn note_received(&self) {
         self.fill.is_received.store(true, Ordering::Release);
     }
 
-    /// So many bytes of the file may be read now; fewer than before change nothing.
+    /// Publishes that so many bytes of the file may be read. Fewer than before change nothing.
     pub fn grown(&self, bytes: u64) {
         debug_assert!(self.fill.end().is_none(), "nothing grows behind the end of a fill");
         if self.fill.written.fetch_max(bytes, Ordering::AcqRel) < bytes {
@@ -174,7 +172,7 @@ impl<T: Clone> Leader<T> {
         }
     }
 
-    /// What its followers do at the moment.
+    /// How many followers wait at the moment.
     #[must_use]
     pub fn crowd(&self) -> Crowd {
         let waiting = self.fill.waiting.load(Ordering::Acquire);
@@ -187,12 +185,12 @@ impl<T: Clone> Leader<T> {
         }
     }
 
-    /// The fill has ended. The file must be where it is looked for before.
+    /// Ends the fill. The file must have its final name before.
     pub fn finish(self, end: End) {
         self.end(end);
     }
 
-    /// A further request that wants the same.
+    /// Adds a follower.
     #[must_use]
     pub fn follow(&self) -> Follower<T> {
         Follower::of(&self.fill)
@@ -200,13 +198,13 @@ impl<T: Clone> Leader<T> {
 }
 
 impl<T> Leader<T> {
-    /// Whether this is the fill's leader.
+    /// Whether this is the leader of `fill`.
     #[cfg(not(loom))]
     pub(crate) fn is_of(&self, fill: &Followed<T>) -> bool {
         Arc::ptr_eq(&self.fill, &fill.0)
     }
 
-    /// What others can follow.
+    /// The fill, for the list in which other requests find it.
     #[cfg(not(loom))]
     pub(crate) fn followed(&self) -> Followed<T> {
         Followed(Arc::clone(&self.fill))
@@ -227,7 +225,7 @@ impl<T> Drop for Leader<T> {
     }
 }
 
-/// A fill that others may follow as long as it goes on.
+/// A fill that requests may follow until it ends.
 #[cfg(not(loom))]
 pub(crate) struct Followed<T>(Arc<Fill<T>>);
 
@@ -240,14 +238,14 @@ impl<T> Clone for Followed<T> {
 
 #[cfg(not(loom))]
 impl<T> Followed<T> {
-    /// A further request that wants the same; `None` where the fill has ended.
+    /// Adds a follower; `None` if the fill has ended.
     pub(crate) fn follow(&self) -> Option<Follower<T>> {
         let open = self.0.end().is_none();
         open.then(|| Follower::of(&self.0))
     }
 }
 
-/// A request that wants what another one receives. Belongs to one task.
+/// A request that reads the response which its leader receives. Belongs to one task.
 pub struct Follower<T> {
     fill: Arc<Fill<T>>,
     waiter: Arc<Waiter>,
@@ -261,8 +259,8 @@ impl<T> Follower<T> {
 }
 
 impl<T: Clone> Follower<T> {
-    /// Whether the response will be stored; `None` where the leader has failed before it knew: somebody
-    /// else leads then.
+    /// Waits for the decision whether the response will be stored. `None`: the leader has failed before it
+    /// decided, so another request has to lead.
     pub fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Option<Verdict<T>>> {
         self.poll(cx, |fill| {
             let ended = fill.end().is_some();
@@ -271,13 +269,13 @@ impl<T: Clone> Follower<T> {
         })
     }
 
-    /// Whether all of the response has come.
+    /// Whether the leader has received all of the response.
     #[must_use]
     pub fn is_received(&self) -> bool {
         self.fill.is_received.load(Ordering::Acquire)
     }
 
-    /// What there is beyond the first `position` bytes of the file.
+    /// Waits until there is more than the first `position` bytes of the file, or the fill has ended.
     pub fn poll_beyond(&mut self, cx: &mut Context<'_>, position: u64) -> Poll<Progress> {
         self.poll(cx, |fill| {
             let end = fill.end();
@@ -291,7 +289,7 @@ impl<T: Clone> Follower<T> {
         })
     }
 
-    /// What `look` finds, now or once something was published.
+    /// Waits until `look` finds something, now or after the leader has published.
     fn poll<R>(&self, cx: &Context<'_>, look: impl Fn(&Fill<T>) -> Option<R>) -> Poll<R> {
         if let Some(found) = look(&self.fill) {
             return Poll::Ready(found);

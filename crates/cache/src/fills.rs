@@ -1,8 +1,8 @@
-//! Which responses are on their way into a cache: of all requests of this process for the same file one
-//! leads, the others follow it. Any thread; nothing here waits.
+//! The responses that are on their way into a cache. Of all requests of this process for the same file one
+//! leads and the others follow it (`fill.rs`). Any thread; nothing here waits.
 //!
-//! A bucket is a short list that is copied when it changes and exchanged as a whole, so that a look
-//! takes no lock, and a change that is late is only tried again.
+//! A bucket is a short list that is copied for each change and exchanged as a whole. So a look-up takes no
+//! lock, and a change that comes second is just tried again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,38 +12,39 @@ use arc_swap::ArcSwapOption;
 use crate::fill::{End, Followed, Follower, Leader};
 use crate::key::Digest;
 
-/// Digests whose responses were not kept lately: so many are remembered.
+/// The number of digests that are remembered because their responses were not stored.
 const UNKEPT_SLOTS: usize = 1024;
 
-/// For how long it is remembered, seconds: so long nobody waits for a response of which it is likely that
-/// each has to ask for itself.
+/// For how long that is remembered, seconds. Meanwhile requests do not wait for a leader, since its response
+/// is unlikely to be stored for them.
 pub(crate) const UNKEPT_S: u16 = 2;
 
-/// Lists that digests are shared out to. Fills are few: as many as requests to upstreams at once.
+/// The number of buckets. Fills are few: as many as there are requests to upstreams at a time.
 const BUCKETS: usize = 1024;
 
-/// Bits of a time in `unkept`.
+/// The bits of an entry of `unkept` that hold the time.
 const SECONDS_MASK: u64 = 0xffff;
 
 /// Fills whose digests share a bucket.
 type Bucket<T> = Vec<(Digest, Followed<T>)>;
 
-/// See the file's head.
+/// The fills of one cache.
 pub struct Fills<T> {
     buckets: Box<[ArcSwapOption<Bucket<T>>]>,
-    /// 48 bits of a digest, and when its response was not kept, the lower 16 bits of Unix seconds.
+    /// Responses that were not stored: 48 bits of the digest, and the lower 16 bits of the time, Unix
+    /// seconds.
     unkept: Box<[AtomicU64]>,
 }
 
-/// What a request is that wants a file which is not there.
+/// The part of a request that wants a file which is not there.
 pub enum Entered<T: Clone> {
-    /// It asks the upstream.
+    /// The request asks the upstream.
     Leads(Led<T>),
-    /// Another one does.
+    /// Another request asks the upstream already.
     Follows(Follower<T>),
 }
 
-/// A leader that is found by others until it is dropped or has finished.
+/// A leader that other requests find until it has finished or is dropped.
 pub struct Led<T: Clone> {
     leader: Leader<T>,
     digest: Digest,
@@ -60,7 +61,7 @@ impl<T: Clone> Default for Fills<T> {
 }
 
 impl<T: Clone> Fills<T> {
-    /// Follows the request that fetches this file, or leads.
+    /// Follows the request that fetches this file, or begins a fill.
     pub fn enter(self: &Arc<Self>, digest: Digest) -> Entered<T> {
         if let Some(follower) = self.find(digest) {
             return Entered::Follows(follower);
@@ -71,7 +72,7 @@ impl<T: Clone> Fills<T> {
         let leader = Leader::new();
         let mut follows = None;
         self.bucket(digest).rcu(|bucket| {
-            // Somebody may have begun since.
+            // Another request may have begun a fill since the look above.
             follows = bucket.as_deref().and_then(found);
             if follows.is_some() {
                 return bucket.clone();
@@ -93,20 +94,20 @@ impl<T: Clone> Fills<T> {
         fills.filter(|(of, _)| *of == digest).find_map(|(_, fill)| fill.follow())
     }
 
-    /// How many there are.
+    /// The number of fills.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn count(&self) -> usize {
         self.buckets.iter().filter_map(|bucket| bucket.load().as_deref().map(Vec::len)).sum()
     }
 
-    /// A response to this was not kept, at this time, Unix seconds.
+    /// Notes that a response with this digest was not stored, at the time `now_s`, Unix seconds.
     pub fn note_unkept(&self, digest: Digest, now_s: u64) {
         let (slot, tag) = self.unkept_of(digest);
         slot.store(tag | now_s & SECONDS_MASK, Ordering::Relaxed);
     }
 
-    /// Whether a response to this was not kept within the last two seconds.
+    /// Whether a response with this digest was not stored within the last [`UNKEPT_S`] seconds.
     #[must_use]
     pub fn is_unkept(&self, digest: Digest, now_s: u64) -> bool {
         let (slot, tag) = self.unkept_of(digest);
@@ -126,7 +127,7 @@ impl<T: Clone> Fills<T> {
         &self.buckets[usize::from(number) % BUCKETS]
     }
 
-    /// The fill is not found any more.
+    /// Removes a fill from its bucket.
     fn leave(&self, digest: Digest, leader: &Leader<T>) {
         self.bucket(digest).rcu(|bucket| {
             let others = bucket.iter().flat_map(|bucket| bucket.iter());
@@ -143,8 +144,8 @@ impl<T: Clone> Led<T> {
         &self.leader
     }
 
-    /// The fill has ended; the file is where it is looked for. A request between this and the list that
-    /// forgets it sees the end, and takes the place.
+    /// Ends the fill; the file must have its final name. A request that still finds the fill in its bucket
+    /// sees that it has ended, and begins another one in its place.
     pub fn finish(self, end: End) {
         self.leader.end(end);
     }

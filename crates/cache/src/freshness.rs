@@ -1,13 +1,13 @@
-//! How long a response may be used by its header lines, by nginx's rules (`proxy_ignore_headers`,
-//! `proxy_cache_valid` in its documentation): X-Accel-Expires before Cache-Control before Expires, wherever
-//! they stand; a cookie, or `Vary: *`, keeps it from being stored.
+//! How long a response may be used according to its header lines, by nginx's rules: X-Accel-Expires overrules
+//! Cache-Control, which overrules Expires, in whatever order they come. A response with Set-Cookie or `Vary:
+//! *` is not stored. Pure functions.
 
 use clearway_base::date::parse_http_date;
 use clearway_base::units::parse_number;
 
 use crate::header::NAME_MAX_BYTES;
 
-/// Header lines that do not count (`proxy_ignore_headers`), as bits.
+/// A set of header lines that are ignored (`proxy_ignore_headers`), as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(u8);
 
@@ -23,7 +23,7 @@ impl Ignored {
     /// `Vary`.
     pub const VARY: Self = Self(1 << 4);
 
-    /// Both.
+    /// The union of two sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -37,15 +37,16 @@ impl Ignored {
 /// How long a response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Until then, Unix seconds; 0 where the response does not say it (`proxy_cache_valid` does then).
+    /// The end of its lifetime, Unix seconds; 0 if the response does not say it, and `proxy_cache_valid`
+    /// decides.
     pub valid_sec: i64,
-    /// So long behind that while it is updated, seconds.
+    /// How long after that it may be used while it is updated, seconds.
     pub updating_sec: i64,
-    /// So long behind that where the upstream fails, seconds.
+    /// How long after that it may be used if the upstream fails, seconds.
     pub error_sec: i64,
 }
 
-/// Collects what the lines of one response say, in the order of their arrival.
+/// Evaluates the header lines of one response, in the order of their arrival.
 #[derive(Clone, Debug)]
 pub struct Freshness {
     now: i64,
@@ -54,21 +55,21 @@ pub struct Freshness {
     accel: Seen,
     expires: Seen,
     verdict: Verdict,
-    /// `Cache-Control` forbids; X-Accel-Expires overrules it.
+    /// `Cache-Control` forbids storing; X-Accel-Expires overrules it.
     no_cache: bool,
-    /// `Expires` has passed; the other two overrule it.
+    /// `Expires` is in the past; the other two lines overrule it.
     expired: bool,
     vary: Vec<u8>,
 }
 
-/// Whether a line that may come once has come.
+/// Whether a line of which only the first counts has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Not,
     Once,
 }
 
-/// What nothing overrules.
+/// A decision that no other line overrules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     MayBeStored,
@@ -76,7 +77,7 @@ enum Verdict {
 }
 
 impl Freshness {
-    /// Nothing was said yet. `now` in Unix seconds.
+    /// A response without header lines yet. `now` is in Unix seconds.
     #[must_use]
     pub fn new(now: i64, ignored: Ignored) -> Self {
         Self {
@@ -92,7 +93,8 @@ impl Freshness {
         }
     }
 
-    /// An `X-Accel-Expires`: seconds, or `@` and Unix seconds; 0 forbids. Only the first one counts.
+    /// Takes an `X-Accel-Expires`: seconds, or `@` and Unix seconds; 0 forbids storing. Only the first one
+    /// counts.
     pub fn accel_expires(&mut self, value: &[u8]) {
         let first = std::mem::replace(&mut self.accel, Seen::Once) == Seen::Not;
         if !first || self.ignored.has(Ignored::ACCEL_EXPIRES) {
@@ -116,7 +118,7 @@ impl Freshness {
         }
     }
 
-    /// A `Cache-Control`; each of several counts.
+    /// Takes a `Cache-Control`; each of several counts.
     pub fn cache_control(&mut self, value: &[u8]) {
         if self.ignored.has(Ignored::CACHE_CONTROL) {
             return;
@@ -140,7 +142,8 @@ impl Freshness {
         }
     }
 
-    /// The part of `Cache-Control` that X-Accel-Expires overrules. Whether the rest is looked at.
+    /// Takes the part of `Cache-Control` that X-Accel-Expires overrules. Returns whether the rest is to be
+    /// evaluated.
     fn max_age(&mut self, value: &[u8]) -> bool {
         let forbids = [&b"no-cache"[..], b"no-store", b"private"];
         if forbids.iter().any(|word| behind(value, word).is_some()) {
@@ -167,7 +170,7 @@ impl Freshness {
         }
     }
 
-    /// An `Expires`; only the first one counts, and only where no time is known.
+    /// Takes an `Expires`; only the first one counts, and only if no lifetime is known yet.
     pub fn expires(&mut self, value: &[u8]) {
         let first = std::mem::replace(&mut self.expires, Seen::Once) == Seen::Not;
         if !first || self.ignored.has(Ignored::EXPIRES) || self.lifetime.valid_sec != 0 {
@@ -179,14 +182,14 @@ impl Freshness {
         }
     }
 
-    /// There is a `Set-Cookie`.
+    /// Takes a `Set-Cookie`.
     pub fn set_cookie(&mut self) {
         if !self.ignored.has(Ignored::SET_COOKIE) {
             self.verdict = Verdict::Never;
         }
     }
 
-    /// A `Vary`; several are one list.
+    /// Takes a `Vary`; several are joined to one list.
     pub fn vary(&mut self, value: &[u8]) {
         if self.ignored.has(Ignored::VARY) || self.verdict == Verdict::Never {
             return;
@@ -200,32 +203,32 @@ impl Freshness {
         }
     }
 
-    /// The lines were all seen: how long the response may be used, `None` if it may not be stored.
+    /// The result after all lines: how long the response may be used, `None` if it may not be stored.
     #[must_use]
     pub fn lifetime(&self) -> Option<Lifetime> {
         let may = self.verdict == Verdict::MayBeStored && !self.no_cache && !self.expired;
         may.then_some(self.lifetime)
     }
 
-    /// The request headers that the response depends on; empty without.
+    /// The request headers that the response depends on, as in `Vary`; empty if there are none.
     #[must_use]
     pub fn varies_by(&self) -> &[u8] {
         &self.vary
     }
 }
 
-/// Something else than a number stands where seconds should.
+/// The text where seconds are expected is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NotANumber;
 
-/// What stands behind the first occurrence of a word, in any case, wherever it stands.
+/// The text behind the first occurrence of a word, without regard to case; the word may stand anywhere.
 fn behind<'v>(value: &'v [u8], word: &[u8]) -> Option<&'v [u8]> {
     let at = value.windows(word.len()).position(|window| window.eq_ignore_ascii_case(word))?;
     Some(&value[at + word.len()..])
 }
 
-/// The seconds behind a word: up to a comma, a semicolon, a space or the end; what is too large is the
-/// largest number.
+/// The seconds behind a word, up to a comma, a semicolon, a space or the end. A number that is too large
+/// becomes the largest one.
 fn seconds_behind(value: &[u8], word: &[u8]) -> Result<Option<i64>, NotANumber> {
     let Some(text) = behind(value, word) else { return Ok(None) };
     let mut seconds: i64 = 0;
@@ -247,7 +250,7 @@ mod tests {
 
     const NOW: i64 = 1_000_000;
 
-    /// Plays lines; what may be used how long, or `None`.
+    /// The times of a response with these lines, or `None` if it may not be stored.
     fn of_lines(ignored: Ignored, lines: &[(&str, &str)]) -> Option<(i64, i64, i64)> {
         let mut fresh = Freshness::new(NOW, ignored);
         for (name, value) in lines {
@@ -268,7 +271,7 @@ mod tests {
         of_lines(Ignored::default(), lines)
     }
 
-    /// Nothing was said: `proxy_cache_valid` rules.
+    /// The result of lines that say nothing: `proxy_cache_valid` decides.
     const UNSAID: Option<(i64, i64, i64)> = Some((-NOW, 0, 0));
 
     #[test]

@@ -1,10 +1,10 @@
-//! The notes that a cache keeps beside its files, so that after a start its index is there at once: a
-//! snapshot of all objects of a disk, and a journal of what came and went since. Bytes only; files are
-//! written and read elsewhere.
+//! The formats of snapshot and journal, which a cache keeps beside its files so that its index is complete at
+//! once after a start: a snapshot has all objects of a disk, a journal the objects that were added and
+//! removed since. Bytes only; `disks/notes.rs` writes and reads the files.
 //!
-//! Both are hints. A record that is wrong, because the machine stopped while it was written, costs a look at
-//! the disk: an object is believed only when its file is found and says the same. So nothing is synced, and
-//! what has no valid checksum is left out.
+//! Both are hints. A record may be wrong if the machine stopped while it was written; that costs a look at
+//! the disk, since an object is used only if its file is found and agrees. So nothing is synced, and records
+//! without a valid checksum are left out.
 
 use crate::index::{File, USES_MAX};
 use crate::key::{DIGEST_BYTES, Digest};
@@ -15,38 +15,38 @@ pub const RECORD_BYTES: usize = 40;
 /// Length of an entry of a journal, bytes.
 pub const ENTRY_BYTES: usize = RECORD_BYTES + 8;
 
-/// Records of a block of a snapshot, which has one checksum.
+/// Records in a block of a snapshot. Each block has one checksum.
 pub const BLOCK_RECORDS: usize = 1600;
 
-/// Length of a whole block, bytes; the last one may be shorter.
+/// Length of a full block, bytes; the last one may be shorter.
 pub const BLOCK_BYTES: usize = BLOCK_RECORDS * RECORD_BYTES + CHECKSUM_BYTES;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// What a snapshot begins with; the last byte is the version.
+/// The first bytes of a snapshot; the last of them is the version.
 const MAGIC: [u8; 8] = *b"cwindex\x01";
 
-/// Length of what stands in front of the blocks, bytes: the magic and when it was made.
+/// Length of the head in front of the blocks, bytes: the magic and the time of the snapshot.
 pub const HEAD_BYTES: usize = 16;
 
-/// The longest time since an object was used that is told from longer ones, minutes.
+/// The largest idle time that a record can hold, minutes.
 const IDLE_MAX_MIN: u64 = (1 << 16) - 1;
 
 /// An object of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its digest.
+    /// The digest of its key.
     pub digest: Digest,
-    /// Its file; the inode is not kept.
+    /// Its file, without the inode.
     pub file: File,
-    /// How often it was asked for.
+    /// The number of requests for it.
     pub uses: u16,
-    /// For how long nobody had asked when this was written, minutes, up to 65,535.
+    /// The time since the last request when this was written, minutes, at most 65,535.
     pub idle_min: u16,
 }
 
 impl Record {
-    /// The record of an object at this time, Unix seconds.
+    /// The record of an object at the time `now_s`, Unix seconds.
     #[must_use]
     pub fn new(digest: Digest, file: File, uses: u16, (used_s, now_s): (u64, u64)) -> Self {
         let idle_min = (now_s.saturating_sub(used_s) / 60).min(IDLE_MAX_MIN) as u16;
@@ -90,13 +90,13 @@ impl Record {
 const SECONDS: u64 = (1 << 34) - 1;
 const STAMP: u32 = (1 << 22) - 1;
 
-/// Writes a snapshot into buffers that are handed on block by block.
+/// Writes a snapshot block by block into buffers of the caller.
 pub struct SnapshotWriter {
     block: Vec<u8>,
 }
 
 impl SnapshotWriter {
-    /// Begins a snapshot at this time, Unix seconds, with its head in `out`.
+    /// Begins a snapshot at the time `now_s`, Unix seconds, and writes its head to `out`.
     #[must_use]
     pub fn begin(now_s: u64, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&MAGIC);
@@ -104,7 +104,7 @@ impl SnapshotWriter {
         Self { block: Vec::with_capacity(BLOCK_BYTES) }
     }
 
-    /// Adds a record; a block that is complete with it comes behind what `out` holds.
+    /// Adds a record; a block that it completes is appended to `out`.
     pub fn add(&mut self, record: &Record, out: &mut Vec<u8>) {
         record.write(&mut self.block);
         debug_assert!(self.block.len().is_multiple_of(RECORD_BYTES), "a block has whole records");
@@ -114,7 +114,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// The snapshot is complete.
+    /// Appends the last block to `out`.
     pub fn finish(mut self, out: &mut Vec<u8>) {
         if !self.block.is_empty() {
             self.flush(out);
@@ -128,7 +128,7 @@ impl SnapshotWriter {
     }
 }
 
-/// When a snapshot was made, Unix seconds, if this is the head of one.
+/// The time of a snapshot, Unix seconds; `None` if this is no head of a snapshot.
 #[must_use]
 pub fn read_head(head: &[u8; HEAD_BYTES]) -> Option<u64> {
     let (magic, time) = head.split_at(MAGIC.len());
@@ -136,7 +136,7 @@ pub fn read_head(head: &[u8; HEAD_BYTES]) -> Option<u64> {
     (magic == MAGIC).then(|| u64::from_le_bytes(time))
 }
 
-/// The records of a block of a snapshot; none of one that is not whole.
+/// The records of a block of a snapshot; none if its checksum is wrong.
 pub fn read_block(block: &[u8]) -> impl Iterator<Item = Record> {
     let records = block.len().checked_sub(CHECKSUM_BYTES).map(|end| block.split_at(end));
     let sound = records.filter(|(records, sum)| crc32fast::hash(records).to_le_bytes() == **sum);
@@ -144,10 +144,10 @@ pub fn read_block(block: &[u8]) -> impl Iterator<Item = Record> {
     records.as_chunks().0.iter().map(Record::read)
 }
 
-/// What has happened to an object.
+/// A change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was stored.
+    /// The object was stored.
     Added(Record),
     /// Its file was removed.
     Dropped(Digest),
@@ -156,7 +156,7 @@ pub enum Change {
 const ADDED: u32 = 1;
 const DROPPED: u32 = 2;
 
-/// Writes an entry of a journal behind what `out` holds.
+/// Appends an entry of a journal to `out`.
 pub fn push_change(change: &Change, out: &mut Vec<u8>) {
     let begin = out.len();
     let kind = match change {
@@ -176,7 +176,7 @@ pub fn push_change(change: &Change, out: &mut Vec<u8>) {
     assert_eq!(out.len() - begin, ENTRY_BYTES, "all entries are as long");
 }
 
-/// The entries of a journal in their order, without those that are not whole.
+/// The entries of a journal in their order, without those whose checksum is wrong.
 pub fn read_changes(journal: &[u8]) -> impl Iterator<Item = Change> {
     journal.as_chunks::<ENTRY_BYTES>().0.iter().filter_map(|entry| {
         let (content, sum) = entry.split_last_chunk::<CHECKSUM_BYTES>()?;

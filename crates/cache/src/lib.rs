@@ -1,15 +1,17 @@
-//! Responses that are kept on disks, in nginx's format: an existing cache directory stays warm when the
-//! server is exchanged, in both directions.
+//! A cache of responses on disks, in nginx's format: Clearway can take over the cache directory of an nginx
+//! with all that is in it, and nginx that of Clearway.
 //!
-//! A [`Key`] is what a response is found by; [`Levels`] say where its file lies; [`StoredHeader`] is what
-//! the file begins with; [`variant`] tells responses apart whose `Vary` names headers of the request;
-//! [`Freshness`] is what a response says of how long it may be used. [`Leader`] and [`Follower`] share a
-//! response that is on its way in. What touches files, on the threads of a disk's pool, is in [`disks`];
+//! A [`Key`] identifies a response. [`Levels`] give the path of its file. [`StoredHeader`] is the head of the
+//! file. [`variant`] tells responses of one key apart by the request headers that their `Vary` names.
+//! [`Freshness`] is how long a response may be used, by its header lines. [`Leader`] and [`Follower`] share a
+//! response that is on its way in. [`disks`] has all that touches files, on the threads of a disk's pool;
 //! nothing else here opens a file or reads a clock.
 //!
-//! A body of more than 256 MiB that is in doubt is compared while requests do without it. Copies in memory of
-//! removed files are let go of every ten seconds; of a large object the copy is the head. An object that is
-//! larger than half of the cache pushes nothing out.
+//! A file is in doubt if it may have changed since it was written: its checksum is compared before it is
+//! used. While one of more than 256 MiB is compared, requests go to the upstream. Small objects that are
+//! asked for again are copied into memory, of large ones the head; copies of removed files are dropped within
+//! ten seconds. A response for which a disk has no room evicts others only if it is smaller than half of the
+//! cache.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]

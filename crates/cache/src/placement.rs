@@ -1,20 +1,20 @@
-//! On which of several disks an object lies: weighted rendezvous hashing (Thaler and Ravishankar 1998; the
-//! weights as of Schindelhauer and Schomaker 2005). Each disk draws a number for the object, and the best
-//! draw has it: where a disk comes or goes, or its weight changes, only objects move that have to.
+//! Chooses the disk of an object among several: weighted rendezvous hashing (Thaler and Ravishankar 1998;
+//! weights as of Schindelhauer and Schomaker 2005). Each disk gets a score for the object, and the best score
+//! wins. When a disk is added or removed, or its weight changes, only those objects move that have to.
 
 use crate::key::Digest;
 
-/// A disk that can be drawn.
+/// A disk that objects can be put on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk<'p> {
-    /// What stays the same as long as it is this disk: its path as it is configured.
+    /// The identity of the disk: its path as it is configured.
     pub name: &'p [u8],
-    /// How much of all objects it wants against others; 0 takes none.
+    /// Its share of objects in proportion to the other weights; 0 takes none.
     pub weight: u32,
 }
 
-/// The disks for an object, the best first, without those that take none. A disk that is out is passed
-/// over, and the next one has the object meanwhile.
+/// The disks for an object by their index, best first, without those of weight 0. The caller skips disks that
+/// are left out, and the next one has the object meanwhile.
 #[must_use]
 pub fn order(digest: Digest, disks: &[Disk<'_>]) -> Vec<usize> {
     let mut drawn: Vec<(f64, usize)> = disks
@@ -27,13 +27,13 @@ pub fn order(digest: Digest, disks: &[Disk<'_>]) -> Vec<usize> {
     drawn.into_iter().map(|(_, index)| index).collect()
 }
 
-/// −weight / ln of a number between 0 and 1 that disk and object agree on.
+/// The score of a disk for an object: −weight / ln(u), where u is between 0 and 1 and is a hash of both.
 fn score(digest: Digest, disk: &Disk<'_>) -> f64 {
     let mut state = FNV_OFFSET;
     for &byte in digest.0.iter().chain(disk.name) {
         state = (state ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
     }
-    // 53 bits are what a double holds; never 0, and never 1.
+    // A double holds 53 bits. The result is never 0 and never 1.
     let unit = ((mix(state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -f64::from(disk.weight) / unit.ln()
 }
@@ -41,7 +41,7 @@ fn score(digest: Digest, disk: &Disk<'_>) -> f64 {
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// Spreads what differs in few bits over all of them (the finalizer of SplitMix64, Steele et al. 2014).
+/// Spreads a difference in few bits over all 64 (the finalizer of SplitMix64, Steele et al. 2014).
 fn mix(state: u64) -> u64 {
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

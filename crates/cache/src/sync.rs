@@ -1,4 +1,4 @@
-//! The primitives that models replace.
+//! Primitives of synchronisation: those of `std` and `crossbeam`, or those of `loom` when models are checked.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
@@ -14,7 +14,7 @@ pub(crate) use loom::sync::{
 
 use std::task::Waker;
 
-/// One waker, exchanged.
+/// A cell for one waker, which any thread may exchange.
 #[cfg(not(loom))]
 #[derive(Default)]
 pub(crate) struct WakerPlace(crossbeam_utils::atomic::AtomicCell<Option<Box<Waker>>>);
@@ -26,7 +26,7 @@ impl WakerPlace {
     }
 }
 
-/// The same for models, whose every use is a step.
+/// The cell for models: loom tries all orders of its uses.
 #[cfg(loom)]
 #[derive(Default)]
 pub(crate) struct WakerPlace(loom::sync::Mutex<Option<Waker>>);

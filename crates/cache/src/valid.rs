@@ -1,13 +1,13 @@
-//! `proxy_cache_valid`: how long responses with a status may be used that do not say it themselves.
+//! `proxy_cache_valid`: by status, how long responses may be used whose header lines do not say it.
 
-/// Statuses and times in the order in which they were written; the first that fits rules.
+/// Statuses and times in the order of the configuration; the first that fits is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validity {
     /// A status, or `None` for `any`, and seconds.
     times: Vec<(Option<u16>, i64)>,
 }
 
-/// What `proxy_cache_valid TIME` without a status stands for.
+/// The statuses of a `proxy_cache_valid TIME` without a status.
 const WITHOUT_STATUS: [u16; 3] = [200, 301, 302];
 
 impl Validity {
@@ -20,7 +20,7 @@ impl Validity {
         }
     }
 
-    /// For how long responses with this status may be used, seconds; 0: not at all.
+    /// How long responses with this status may be used, seconds; 0: they are not stored.
     #[must_use]
     pub fn seconds(&self, status: u16) -> i64 {
         let fits = |of: Option<u16>| of.is_none_or(|of| of == status);

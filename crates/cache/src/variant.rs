@@ -1,11 +1,11 @@
-//! Which of several stored responses answers a request, where `Vary` names headers of the request: a
-//! digest of the key and of those headers, as nginx computes it.
+//! Responses with `Vary`: the digest of the stored response that answers a request. It is computed as in
+//! nginx, from the key and the request headers that `Vary` names. Pure functions.
 
 use md5::{Digest as _, Md5};
 
 use crate::key::Digest;
 
-/// Headers whose lists mean the same however they are spaced and split into lines.
+/// Headers with lists: spaces and the split into lines make no difference to the digest.
 const LISTS: [&[u8]; 3] = [b"accept-charset", b"accept-encoding", b"accept-language"];
 
 /// The digest of a response with this `Vary` for a request with these header lines (names in any case, in
@@ -37,7 +37,7 @@ pub fn variant<'l>(
     Digest(md5.finalize().into())
 }
 
-/// What stands between commas and spaces.
+/// The items of a list, separated by commas and spaces.
 fn items(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| matches!(byte, b' ' | b',')).filter(|item| !item.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The allocator of the whole program, and how a thread has it give memory back.
+//! The allocator of the whole program, and how idle threads return memory to the system.
 #![expect(unsafe_code, reason = "an allocator, and functions of mimalloc's that its crate does not declare")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -10,18 +10,18 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// mimalloc, asked for an alignment where it matters only: its functions that take one leave the short way
-/// for sizes that are no powers of two as soon as a page has few free blocks.
+/// mimalloc. It is asked for an alignment only if that is larger than a word: its functions with an alignment
+/// are slower for sizes that are not powers of two, as soon as a page has few free blocks.
 struct Allocator;
 
-/// What mimalloc aligns every block to: sizes of blocks are multiples of a word.
+/// The alignment of every block of mimalloc: sizes of blocks are multiples of a word.
 const WORD_ALIGN: usize = align_of::<usize>();
 
 // SAFETY: as mimalloc.h declares them, in the library that `mimalloc` brings; they may be called at any time.
 unsafe extern "C" {
     safe fn mi_malloc(size: usize) -> *mut c_void;
     safe fn mi_zalloc(size: usize) -> *mut c_void;
-    /// Frees what the calling thread keeps for itself, and gives the system what is free.
+    /// Frees the blocks that the calling thread caches, and returns free memory to the system.
     safe fn mi_collect(force: Force);
 }
 
@@ -65,7 +65,7 @@ enum Force {
     Yes = 1,
 }
 
-/// Has idle threads give memory back.
+/// Has idle threads return memory to the system.
 pub(crate) fn set_up() {
     memory::register(|| mi_collect(Force::Yes));
 }
@@ -74,7 +74,8 @@ pub(crate) fn set_up() {
 mod tests {
     use super::*;
 
-    /// What a block of each size and alignment begins and ends as.
+    /// Blocks of each size and alignment are aligned, zeroed if asked for, and keep their contents when they
+    /// are moved.
     #[test]
     fn blocks_are_aligned_zeroed_and_moved() {
         for align in [1, 2, 4, 8, 16, 64, 4096] {

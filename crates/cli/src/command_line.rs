@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use clearway_server::options::{Extent, Given, Order, Test};
 
-/// What the command line asks for.
+/// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// As nginx.
+    /// Options of nginx.
     Nginx(Nginx),
-    /// A directory, without a configuration.
+    /// `serve`: serves a directory, without a configuration file.
     Serve(Serve),
-    /// Prints the directive reference; for the documentation of the project.
+    /// Prints the directive reference, for `cargo xtask docs`.
     DocsDirectives,
-    /// Prints what the tables say on the pages of modules.
+    /// Prints the generated parts of the pages of modules.
     DocsModules,
     /// Prints the metric reference.
     DocsMetrics,
@@ -24,16 +24,16 @@ pub(crate) enum Command {
     DocsVariables,
 }
 
-/// What nginx's options ask for.
+/// Parsed options of nginx.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nginx {
-    /// What is to be printed first; if anything is, nothing but a test follows.
+    /// Information to print first. If there is some, the process then ends, or tests the configuration.
     pub(crate) show: Option<Show>,
     pub(crate) given: Given,
     pub(crate) task: Task,
 }
 
-/// What is printed behind the version.
+/// Information to print behind the version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Show {
     /// `-h`
@@ -59,7 +59,7 @@ pub(crate) struct Serve {
     pub(crate) print: Print,
 }
 
-/// How a directory is served.
+/// The scheme of the URL under which a directory is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
@@ -67,7 +67,7 @@ pub(crate) enum Scheme {
     Https,
 }
 
-/// What becomes of a built-in configuration.
+/// Whether the built-in configuration is printed instead of used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Print {
     No,
@@ -77,7 +77,7 @@ pub(crate) enum Print {
 /// Reads the arguments behind the program's name.
 ///
 /// # Errors
-/// What is wrong, in nginx's words.
+/// The first mistake, in nginx's words.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, String> {
     match arguments.first().and_then(|first| first.to_str()) {
         Some("serve") => parse_serve(&arguments[1..]).map(Command::Serve),
@@ -93,7 +93,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Command, String> {
     }
 }
 
-/// The switches of nginx among the letters that were given.
+/// The options without a value among the given ones.
 #[derive(Default)]
 struct Letters(Vec<u8>);
 
@@ -152,7 +152,7 @@ fn shown(letters: &Letters) -> Option<Show> {
     letters.has(b"?hvV").then_some(show)
 }
 
-/// A test that has a signal as well sends none: it ends where nginx would read the pid file.
+/// With `-t` and `-s` no signal is sent: the test ends where nginx would read the pid file.
 fn task(letters: &Letters, signal: Option<Order>) -> Task {
     if letters.has(b"tT") {
         let extent = if signal.is_some() { Extent::Syntax } else { Extent::Everything };

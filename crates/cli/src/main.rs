@@ -30,7 +30,8 @@ fn main() -> ExitCode {
 fn act() -> ExitCode {
     allocator::set_up();
     clearway_server::prepare_process();
-    // First, as workers start them: what they are told by is in its environment as well.
+    // Plugin processes come first: workers start them, so their environment also has the variable that marks
+    // a worker.
     if plugin_process::is_wanted() {
         return plugin_process::run();
     }
@@ -54,7 +55,7 @@ fn act() -> ExitCode {
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Does what nginx's options ask for.
+/// Runs a command line with nginx's options.
 fn run(nginx: Nginx, args: Vec<OsString>, title: Title) -> Result<(), Failed> {
     let Nginx { show, given, task } = nginx;
     if let Some(show) = show {
@@ -71,7 +72,7 @@ fn run(nginx: Nginx, args: Vec<OsString>, title: Title) -> Result<(), Failed> {
     }
 }
 
-/// On standard error, as nginx.
+/// Prints the version on standard error, as nginx does.
 fn show_version(show: Show) {
     let mut text = version::version();
     if show.usage {
@@ -119,7 +120,7 @@ fn serve(wanted: &Serve, args: Vec<OsString>, title: Title) -> Result<(), Failed
     master::run(&source, &Invocation { args, options, title: Some(title) }, ready)
 }
 
-/// What a server says when it can be reached.
+/// The text that `serve` prints once the server can be reached.
 fn announcement(site: &Site<'_>) -> Vec<u8> {
     let scheme = if site.tls.is_some() { "https" } else { "http" };
     let mut text = b"serving ".to_vec();

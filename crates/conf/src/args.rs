@@ -1,8 +1,8 @@
-//! Arguments of directives as values, refused in nginx's words.
+//! Parses arguments of directives; errors are in nginx's words. Runs at load.
 //!
-//! An index counts arguments from 0. That there are enough of them is what the argument rule of a
-//! directive's table entry has checked before its handler runs; asking for one that is not there
-//! is a mistake in the table, and panics.
+//! An index counts arguments from 0. Before a handler runs, the number of arguments was checked against the
+//! directive's entry in its table. An index that is too large is therefore a mistake in the table, and
+//! panics.
 
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ impl Directive {
         self.error(message(&[&"invalid value \"", &printed(&self.args[index]), &"\""]))
     }
 
-    /// Sets what may be set once, with the value that `parse` makes of this directive.
+    /// Sets a value that may be set only once; `parse` makes it of this directive.
     ///
     /// # Errors
     ///
-    /// `"NAME" directive is duplicate` before `parse` is asked, or what `parse` says.
+    /// `"NAME" directive is duplicate` before `parse` is called, or the error of `parse`.
     pub fn set<T>(
         &self,
         slot: &mut Option<T>,
@@ -48,11 +48,11 @@ impl Directive {
         Ok(())
     }
 
-    /// The argument as it stands.
+    /// The argument, unchanged.
     ///
     /// # Errors
     ///
-    /// None: it has the form that [`Directive::set`] wants.
+    /// None: it is a `Result` so that [`Directive::set`] takes it.
     pub fn value(&self, index: usize) -> Result<Bytes, Error> {
         Ok(self.args[index].clone())
     }
@@ -89,8 +89,8 @@ impl Directive {
     ///
     /// # Errors
     ///
-    /// As [`Directive::number`], `value must be between LOW and HIGH`, or `value must be equal to
-    /// or greater than LOW`.
+    /// That of [`Directive::number`], `value must be between LOW and HIGH`, or `value must be equal to or
+    /// greater than LOW`.
     pub fn number_within(&self, index: usize, low: u64, high: Option<u64>) -> Result<u64, Error> {
         let number = self.number(index)?;
         match high {
@@ -149,7 +149,7 @@ impl Directive {
         number.zip(size).ok_or_else(|| self.reject("invalid value"))
     }
 
-    /// One of the words of a list, in any case, as what it stands for.
+    /// The meaning of the argument in a list of words, without regard to case.
     ///
     /// # Errors
     ///

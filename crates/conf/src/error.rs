@@ -1,7 +1,7 @@
-//! Where something stands in a configuration, and what is wrong with it, in nginx's words.
+//! Errors in a configuration, in nginx's words, and their positions.
 //!
-//! Plain data, made at load. Names and values of a configuration are bytes, so messages are too;
-//! `Display` is for logs, which write what is not UTF-8 as it is ([`Verbatim`]).
+//! Plain data, made at load. Names and values of a configuration are bytes, so messages are too. `Display` is
+//! for logs, which write bytes that are not UTF-8 unchanged ([`Verbatim`]).
 
 use std::fmt;
 use std::io;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use clearway_base::Errno;
 use clearway_base::log::{Level, Verbatim, bytes_of};
 
-/// Longest message kept, in bytes; a longer one is cut there, as nginx does.
+/// Longest message, in bytes; a longer one is cut off, as in nginx.
 pub const MESSAGE_MAX_BYTES: usize = 1024;
 
-/// How much of a long message makes room for what the system says, in bytes.
+/// Bytes that a long message leaves free for the text of a system error.
 const REASON_BYTES: usize = 50;
 
 /// A line of a configuration file, or the command line. Cloning is cheap.
@@ -62,7 +62,7 @@ impl fmt::Display for Pos {
     }
 }
 
-/// Why a configuration is refused, or what is strange about it (level `warn`).
+/// The reason why a configuration is refused, or a warning about it (level `warn`).
 ///
 /// `Display` is nginx's text behind the level: `unknown directive "x" in /p/nginx.conf:3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl Error {
         Self { level: Level::Emerg, message, pos: None }
     }
 
-    /// [`unplaced`](Self::unplaced) with a message in which other bytes stand as logs take them
-    /// ([`Verbatim`]).
+    /// As [`unplaced`](Self::unplaced), for a message with bytes that are not UTF-8, displayed by
+    /// [`Verbatim`].
     #[must_use]
     pub fn said(message: &dyn fmt::Display) -> Self {
         Self::unplaced(bytes_of(&message.to_string()))
@@ -100,25 +100,25 @@ impl Error {
         Self { level, ..self }
     }
 
-    /// How severe it is.
+    /// Its level.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
     }
 
-    /// The message without its place.
+    /// The message without its position.
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }
 
-    /// Where it is, if it is anywhere.
+    /// The position, if there is one.
     #[must_use]
     pub const fn pos(&self) -> Option<&Pos> {
         self.pos.as_ref()
     }
 
-    /// The message and its place, byte for byte as nginx logs them behind the level.
+    /// The message and its position, byte for byte as nginx logs them behind the level.
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.message.clone();
@@ -148,7 +148,7 @@ pub fn message(parts: &[&dyn AsRef<[u8]>]) -> Vec<u8> {
     text
 }
 
-/// What nginx prints of a value with `%s`: the bytes before the first NUL.
+/// The part of a value that nginx prints with `%s`: the bytes before the first NUL.
 #[must_use]
 pub fn printed(value: &[u8]) -> &[u8] {
     value.split(|&byte| byte == 0).next().unwrap_or_default()

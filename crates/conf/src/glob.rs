@@ -1,10 +1,10 @@
-//! File name masks as glob(3) expands them in the C locale without flags: `*`, `?` and `[…]` match
-//! within one component, a leading dot only matches itself, a backslash takes the meaning from the
-//! byte behind it, results are sorted by their bytes.
+//! Expands file name masks as glob(3) does in the C locale without flags: `*`, `?` and `[…]` match within one
+//! component, a leading dot is matched by a dot only, a backslash makes the next byte an ordinary one,
+//! results are sorted by their bytes.
 //!
-//! Knows no file system: listing is the caller's.
+//! Knows no file system: the caller lists directories (`Directory`).
 
-/// What masks are expanded against.
+/// The tree of directories that masks are expanded in.
 pub(crate) trait Directory {
     /// The names in a directory in any order; empty if it cannot be listed.
     fn names(&self, directory: &[u8]) -> Vec<Vec<u8>>;
@@ -57,8 +57,8 @@ fn matches(mask: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && !mask.starts_with(b".") && !mask.starts_with(b"\\.") {
         return false;
     }
-    // Where to go on when what stands behind the last star does not match: with one byte more
-    // under the star. Only the last one ever has to be tried again.
+    // Where to go on when the text behind the last star does not match: the star takes one byte more. Only
+    // the last star ever has to be tried again.
     let mut retry: Option<(usize, usize)> = None;
     let (mut at_mask, mut at_name) = (0, 0);
     loop {
@@ -86,7 +86,7 @@ enum One {
     /// This many bytes of the mask matched one byte of the name.
     Match(usize),
     Mismatch,
-    /// Both ended.
+    /// Mask and name have both ended.
     End,
 }
 
@@ -100,7 +100,7 @@ fn match_one(mask: &[u8], byte: Option<&u8>) -> One {
         [b'\\', escaped, ..] => (*escaped == byte, 2),
         [b'[', set @ ..] => match match_set(set, byte) {
             Some((matched, length)) => (matched, length + 1),
-            // Never closed: a bracket like any other byte.
+            // A bracket that is not closed is an ordinary byte.
             None => (byte == b'[', 1),
         },
         [literal, ..] => (*literal == byte, 1),
@@ -121,7 +121,7 @@ fn match_set(set: &[u8], byte: u8) -> Option<(bool, usize)> {
         if let Some((class, length)) = class_name(&set[at..]) {
             match in_class(class, byte) {
                 Some(member) => found |= member,
-                // Behind a class that does not exist a set matches nothing any more.
+                // A set with an unknown class matches nothing that stands behind the class.
                 None if !found => return Some((false, at)),
                 None => {}
             }

@@ -1,7 +1,7 @@
-//! Words of nginx.conf: what `ngx_conf_read_token` makes of bytes, its limit included.
+//! Splits nginx.conf into words, as nginx's `ngx_conf_read_token` does, with its limit on their length.
 //!
-//! A statement is a list of words that `;` or `{` ends. Words are kept as slices of the text where
-//! they have no escapes. Line numbers are the ones that nginx prints.
+//! A statement is a list of words that ends with `;` or `{`. A word without escapes is a slice of the text,
+//! not a copy. Line numbers are those that nginx prints.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use bytes::Bytes;
 
 use crate::error::{Error, Pos, message};
 
-/// Longest word, quoted word or comment that fits nginx's buffer, in bytes.
+/// Longest word, quoted string or comment that fits into nginx's buffer, in bytes.
 pub const PARAMETER_MAX_BYTES: usize = 4096;
 
-/// How much of a word that is too long is printed, in bytes.
+/// Bytes of a too long word that are printed.
 const PARAMETER_PRINTED_BYTES: usize = 10;
 
-/// What the lexer found.
+/// A statement, or the end of a block or of the text.
 #[derive(Debug)]
 pub(crate) enum Statement {
     /// Words, then `;`.
@@ -33,7 +33,7 @@ pub(crate) enum Statement {
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) name: Bytes,
-    /// In as little memory as they need: there are as many lists as directives.
+    /// Without spare capacity: there is a list for each directive.
     pub(crate) args: Vec<Bytes>,
 }
 
@@ -44,16 +44,16 @@ pub(crate) struct Lexer {
     pub(crate) line: u32,
     /// `None`: the text is the `-g` option, which has neither lines nor limits.
     file: Option<Arc<Path>>,
-    /// Room for those of the statement being read.
+    /// The list for the words of the statement that is being read, used again for the next one.
     words: Vec<Bytes>,
 }
 
-/// Where a word (or comment) began.
+/// The beginning of a word or comment.
 #[derive(Clone, Copy)]
 struct Start {
     at: usize,
     line: u32,
-    /// The quote that the end of the word must be.
+    /// The quote that ends the word, if it is quoted.
     quote: Option<u8>,
 }
 
@@ -89,7 +89,8 @@ impl Lexer {
     /// Reads one statement.
     pub(crate) fn statement(&mut self) -> Result<Statement, Error> {
         let mut words = std::mem::take(&mut self.words);
-        // nginx's buffer begins with the last word until a byte behind the next blank is looked at.
+        // The limit counts from here: nginx's buffer begins with the last word until the byte behind the next
+        // blank is read.
         let mut start = self.start_at(self.at);
         loop {
             let Some(byte) = self.next(start)? else {
@@ -124,7 +125,7 @@ impl Lexer {
         }
     }
 
-    /// Empties the list of words, which is used again.
+    /// Takes the words out of the list, and keeps the list for the next statement.
     fn taken(&mut self, mut words: Vec<Bytes>) -> Words {
         let mut list = words.drain(..);
         let name = list.next().expect("a statement begins with a word");
@@ -133,12 +134,12 @@ impl Lexer {
         Words { name, args }
     }
 
-    /// What begins at `at` on the current line.
+    /// The beginning of a word at `at` on the current line.
     const fn start_at(&self, at: usize) -> Start {
         Start { at, line: self.line, quote: None }
     }
 
-    /// A comment with its line feed: comments count against the limit too.
+    /// Skips a comment with its line feed. Comments count against the limit, too.
     fn skip_comment(&mut self, start: Start) -> Result<(), Error> {
         while let Some(byte) = self.next(start)? {
             if byte == b'\n' {
@@ -148,8 +149,8 @@ impl Lexer {
         Ok(())
     }
 
-    /// Reads on behind an opening quote, and returns the byte that ended the last word: only a
-    /// blank, an end or a bracket may stand behind the closing quote.
+    /// Reads a quoted word from behind its opening quote. Returns the byte that ended the last word. Only a
+    /// blank, `;`, `{` or `)` may follow the closing quote.
     fn quoted_word(&mut self, start: &mut Start, words: &mut Vec<Bytes>) -> Result<u8, Error> {
         self.scan_word(*start, words)?;
         start.quote = None;
@@ -165,7 +166,7 @@ impl Lexer {
         }
     }
 
-    /// Reads on to the end of a word, which is pushed, and returns the byte that ended it.
+    /// Reads on to the end of a word, pushes it to `words`, and returns the byte that ended it.
     fn scan_word(&mut self, start: Start, words: &mut Vec<Bytes>) -> Result<u8, Error> {
         // The byte behind a backslash has no meaning of its own, nor has the brace of `${`.
         let mut quoted = false;
@@ -196,7 +197,8 @@ impl Lexer {
         }
     }
 
-    /// The next byte; `None` at the end of the text. `start` is where nginx's buffer would begin.
+    /// The next byte; `None` at the end of the text. The limit counts from `start`, where nginx's buffer
+    /// would begin.
     fn next(&mut self, start: Start) -> Result<Option<u8>, Error> {
         let Some(&byte) = self.text.get(self.at) else {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! The bodies of `*_by_lua_block` directives, delimited as the Lua module of nginx delimits them:
 //! braces nest, and those in strings, comments and long brackets do not count.
 //!
-//! A quote without its partner on the same line is an ordinary character. Unlike in nginx, whose
-//! buffer holds 4096 bytes, code and long brackets may be of any length.
+//! A quote without a closing quote on the same line is an ordinary character. Code and long brackets may be
+//! of any length, unlike in nginx, whose buffer holds 4096 bytes.
 
 use memchr::memmem;
 
@@ -10,14 +10,14 @@ use crate::error::{Error, message};
 use crate::lexer::Lexer;
 use crate::tree::LuaCode;
 
-/// How the names of directives end whose blocks are Lua.
+/// The end of the names of directives whose blocks are Lua.
 pub(crate) const LUA_BLOCK_SUFFIX: &[u8] = b"_by_lua_block";
 
 impl Lexer {
     /// Reads Lua code up to the `}` that belongs to the `{` just read.
     pub(crate) fn lua_code(&mut self) -> Result<LuaCode, Error> {
         let start = self.at;
-        // What nginx blames at the end of the file: the innermost line known to open a block.
+        // The line that nginx names if the file ends too early: the last one with an opening brace.
         let mut opened_line = self.line;
         let mut level: u32 = 1;
         while let Some(&byte) = self.text.get(self.at) {
@@ -53,7 +53,7 @@ impl Lexer {
         self.at += length;
     }
 
-    /// The length of what `-` or `[` begins here: a comment, a long bracket, or itself.
+    /// The length of the token that `-` or `[` begins here: a comment, a long bracket, or the byte alone.
     fn comment_or_long_bracket_bytes(&self) -> Result<usize, Error> {
         let rest = &self.text[self.at..];
         let dashes = if rest.starts_with(b"--") { 2 } else { 0 };

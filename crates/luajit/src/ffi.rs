@@ -1,5 +1,5 @@
-//! What LuaJIT's library has under its C names, as far as it is called here. Declarations alone: what may be
-//! called when, the files say that call it.
+//! Declarations of the functions of LuaJIT's library that are called here, under their C names. The files
+//! that call them say when they may be called.
 #![expect(unsafe_code, reason = "declarations of foreign functions")]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -14,7 +14,7 @@ pub(crate) struct LuaState {
     of_one_thread_and_in_one_place: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// `lua_Debug`: a function that is under way. What is in it depends on what was asked for.
+/// `lua_Debug`: a running function. Which fields are set depends on the letters given to `lua_getinfo`.
 #[repr(C)]
 pub(crate) struct Activation {
     pub(crate) event: c_int,
@@ -124,7 +124,8 @@ unsafe extern "C" {
     pub(crate) fn lua_isyieldable(state: *mut LuaState) -> c_int;
     pub(crate) fn lua_sethook(state: *mut LuaState, hook: Option<Hook>, mask: c_int, count: c_int) -> c_int;
 
-    /// LuaJIT's own: what `luaL_newstate` made, and frees only under its own allocator.
+    /// LuaJIT's own: frees the arena that `luaL_newstate` made. `lua_close` frees it only if the VM still has
+    /// LuaJIT's own allocator.
     pub(crate) fn lj_alloc_destroy(arena: *mut c_void);
 
     pub(crate) static clearway_luajit_layout: Layout;

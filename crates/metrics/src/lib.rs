@@ -1,8 +1,8 @@
-//! Metrics, declared as documents: name, unit and prose stand where the number is defined; the `status`
-//! handler and the generated reference read them from there. Any thread may count and read.
+//! Metrics. Each is declared with its name, unit and description; the `status` handler and the generated
+//! reference read them from the declaration. Any thread may count and read.
 //!
-//! Counting takes no lock and reads no clock. Numbers that loops count all the time lie apart for each
-//! loop ([`PerLoop`]), so that no two processors write the same cache line.
+//! Counting takes no lock and reads no clock. Counters that loops change all the time are kept separately for
+//! each loop ([`PerLoop`]), so that no two processors write the same cache line.
 #![forbid(unsafe_code)]
 
 mod counter;

@@ -1,17 +1,17 @@
-//! Sleep and wake-up between threads that offer work (loops among them) and threads that take it.
-//! Ringing costs one fence and one load while nobody sleeps; each sleep costs at most one futex call
-//! of a ringer, however many ring before the sleeper runs.
+//! Sleep and wake-up between threads that offer work (loops among them) and threads that take it. A ring
+//! costs one fence and one load if no thread sleeps. Each sleep costs ringers at most one futex call, however
+//! many ring before the sleeper runs.
 //!
-//! 1. A ringer publishes its work first, then rings: fence, then it looks at `idle`.
-//! 2. A sleeper announces itself in `idle`, then fence, then looks for work once more. With rule 1
-//!    and the two fences one of the two sees the other; so no work is left with all asleep.
-//! 3. The thread that takes 1 off `idle` owns one announcement. A ringer that did adds one token and wakes
-//!    one sleeper: nobody else pays for that sleeper. A sleeper that did (work seen, time over) goes.
-//! 4. A sleeper whose announcement is gone takes a token instead: it is there or about to come, whose
-//!    it is does not matter, as announcements and tokens are equal in number to sleepers.
+//! 1. A ringer publishes its work first. Then it rings: a fence, then a look at `idle`.
+//! 2. A sleeper announces itself in `idle`, then a fence, then it looks for work once more. By rule 1 and the
+//!    two fences one of the two sees the other, so no work is left while all sleep.
+//! 3. The thread that takes 1 off `idle` owns one announcement. A ringer then adds one token and wakes one
+//!    sleeper; no other ringer wakes for that announcement. A sleeper (with work, or out of time) just goes.
+//! 4. A sleeper whose announcement a ringer has taken takes a token, which is there or about to come. Any
+//!    token will do, since announcements and tokens together are as many as sleepers.
 //! 5. A sleeper's caller looks for work, and looks again after each piece, before it sleeps again.
-//! 6. A sleeper whose time is over may end for good if announcements are left when it has taken back its
-//!    own: a later ringer finds one of them. The last one that sleeps finds none left and stays.
+//! 6. A sleeper whose time is over takes back its announcement. If others are left, its thread may end: later
+//!    ringers find those. If none is left, the thread is the last one and stays.
 //! 7. See [`Bell::look`].
 
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::sync::{AtomicBool, AtomicU32, Futex, Ordering, fence};
 /// How a sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
-    /// There is work, or was.
+    /// It was woken for work.
     ForWork,
-    /// Its time was over while others slept, too (rule 6).
+    /// Its time was over, and other threads sleep (rule 6).
     BesideOthers,
-    /// Its time was over, and nobody else sleeps.
+    /// Its time was over, and no other thread sleeps.
     Alone,
 }
 
@@ -46,13 +46,13 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// A bell that nobody listens to yet.
+    /// A bell without sleepers.
     #[must_use]
     pub fn new() -> Self {
         Self { idle: AtomicU32::new(0), tokens: Futex::new(0), looking: AtomicBool::new(false) }
     }
 
-    /// Wakes one sleeper, if there is one, for work that was published before. Never waits.
+    /// Wakes one sleeper, if there is one, for work that the caller has published. Never waits.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         // Rule 7.
@@ -69,9 +69,10 @@ impl Bell {
         }
     }
 
-    /// Has this thread look for work as long as `look` does, if no other one does so; whether that has found
-    /// some. A ringer that sees `looking` wakes nobody. A thread that ends its look clears it, then fence,
-    /// then it looks for work once more and rings for the rest: one of the two sees the other, as in rule 2.
+    /// Runs `look`, which looks for work for a while, unless another thread does so already. Returns whether
+    /// it has found some. A ringer that sees `looking` does not wake a sleeper. At its end the looking thread
+    /// clears `looking`, then a fence; then it has to look for work once more and ring for the rest. As in
+    /// rule 2, one of the two sees the other.
     pub(crate) fn look(&self, look: impl FnOnce() -> bool) -> bool {
         if self.looking.swap(true, Ordering::Relaxed) {
             return false;
@@ -82,23 +83,23 @@ impl Bell {
         found
     }
 
-    /// Whether a thread sleeps that nobody has woken. What it did before is visible then.
+    /// Whether a thread sleeps that was not woken. If so, its writes before the sleep are visible.
     pub(crate) fn has_sleeper(&self) -> bool {
         self.idle.load(Ordering::Acquire) > 0
     }
 
-    /// How many threads sleep and have not been woken; out of date at once.
+    /// The number of threads that sleep and were not woken; it may be out of date at once.
     pub(crate) fn idle(&self) -> u32 {
         self.idle.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until somebody rings, `timeout` is over or `work` says that there is something to do,
-    /// which is asked once after announcing the sleep. **Blocks.**
+    /// Sleeps until a ring, until `timeout` is over, or not at all if `work`, which is called once after the
+    /// announcement, finds work. **Blocks.**
     pub fn sleep(&self, blocking: &Blocking, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
         self.rest(blocking, timeout, work);
     }
 
-    /// The same, and says how it ended.
+    /// As [`sleep`](Self::sleep); returns how the sleep ended.
     pub(crate) fn rest(&self, _: &Blocking, timeout: Option<Duration>, work: impl FnOnce() -> bool) -> Slept {
         let deadline = timeout.map(|limit| Instant::now() + limit);
         self.idle.fetch_add(1, Ordering::SeqCst);
@@ -112,7 +113,7 @@ impl Bell {
                 match take_one(&self.idle) {
                     Some(0) => return Slept::Alone,
                     Some(_) => return Slept::BesideOthers,
-                    // A ringer has it: its token is on the way.
+                    // A ringer has taken the announcement: its token is on the way.
                     None => self.tokens.wait(0, None),
                 }
                 continue;
@@ -131,7 +132,7 @@ impl Bell {
     }
 }
 
-/// Takes one off a counter: the rest, or `None` where it was empty.
+/// Takes one off a counter. Returns the rest, or `None` if it was 0.
 fn take_one(counter: &AtomicU32) -> Option<u32> {
     let mut seen = counter.load(Ordering::Acquire);
     while seen > 0 {

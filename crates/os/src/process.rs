@@ -1,4 +1,4 @@
-//! The process: its limits, its table of descriptors, where it runs. Boot only.
+//! Properties of the process: limits, table of descriptors, capabilities, working directory. Boot only.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 /// The nice value of the highest priority as RLIMIT_NICE counts it, see getrlimit(2).
 const NICE_LIMIT_MAX: u64 = 40;
 
-/// What [`set_limit`] limits.
+/// The resource of a limit that [`set_limit`] sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Open descriptors (RLIMIT_NOFILE).
@@ -25,7 +25,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// How many processors the process may run on.
+/// The number of processors that the process may run on.
 #[must_use]
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -44,14 +44,14 @@ pub fn system() -> String {
     format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
 }
 
-/// Descriptors that the process may open: the soft and the hard limit; `None` if one of them is none.
+/// The soft and the hard limit of open descriptors; `None` if one of them is unlimited.
 #[must_use]
 pub fn descriptor_limits() -> Option<(u64, u64)> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     current.zip(maximum)
 }
 
-/// Descriptors that the process may open; `None` is no limit.
+/// The limit of open descriptors that is in force; `None` is unlimited.
 #[must_use]
 pub fn descriptors_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
@@ -74,8 +74,8 @@ pub fn raise_descriptors(wanted: u64) -> Option<u64> {
     descriptors_max()
 }
 
-/// Has the kernel make room for `count` descriptors now: growing the table that threads share makes
-/// one of them wait for tens of milliseconds, so it is done before there are any.
+/// Has the kernel make the table of descriptors large enough for `count` now. To grow a table that threads
+/// share takes tens of milliseconds, so it is done before there are threads.
 pub fn grow_descriptor_table(count: u64) {
     let Some(highest) = i32::try_from(count).ok().and_then(|count| count.checked_sub(1)) else { return };
     if let Ok(spare) = rustix::io::fcntl_dupfd_cloexec(std::io::stderr().as_fd(), highest) {
@@ -83,17 +83,17 @@ pub fn grow_descriptor_table(count: u64) {
     }
 }
 
-/// Has the kernel give this process small pages only (PR_SET_THP_DISABLE): the first touch of a huge
-/// one zeroes two megabytes on whichever thread it happens, and memory comes in steps of as much.
+/// Has the kernel give this process small pages only (PR_SET_THP_DISABLE). With huge pages, the first access
+/// to one makes a thread wait until two megabytes are zeroed, and memory grows in steps of that size.
 pub fn refuse_huge_pages() {
-    // A kernel that refuses has none.
+    // A kernel that refuses has no huge pages.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// Sets a limit, the soft and the hard one.
 ///
 /// # Errors
-/// As setrlimit(2): EPERM to raise the hard limit without the right to.
+/// Those of setrlimit(2): EPERM if the process may not raise the hard limit.
 pub fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
     let resource = match limit {
         Limit::Files => Resource::Nofile,
@@ -102,77 +102,79 @@ pub fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?)
 }
 
-/// Allows the process to raise the priority of its threads, also when it has no rights any more: what was
-/// demoted can be restored then.
+/// Allows the process to raise the priority of its threads even after it has given up root, so that the
+/// priority of a demoted thread can be restored.
 ///
 /// # Errors
-/// As setrlimit(2): EPERM without the right to.
+/// Those of setrlimit(2): EPERM if the process may not.
 pub fn allow_nice() -> io::Result<()> {
     let limit = Some(NICE_LIMIT_MAX);
     Ok(setrlimit(Resource::Nice, Rlimit { current: limit, maximum: limit })?)
 }
 
-/// Sets the nice value, from -20 to 19 (beyond, the nearest), of the calling thread and of those that
-/// it starts.
+/// Sets the nice value of the calling thread and of threads that it starts, from -20 to 19. Values beyond
+/// count as the nearest of these.
 ///
 /// # Errors
-/// As setpriority(2): EACCES to raise the priority without the right to.
+/// Those of setpriority(2): EACCES if the process may not raise the priority.
 pub fn set_priority(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
 }
 
-/// Lets the process dump a core, and read its own files in /proc, again: a change of user takes both.
+/// Allows the process again to dump core, and to read its own files in /proc: after a change of user it may
+/// do neither.
 ///
 /// # Errors
-/// As prctl(2), PR_SET_DUMPABLE.
+/// Those of prctl(2), PR_SET_DUMPABLE.
 pub fn set_dumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Whether a program that this thread executes may have capabilities of the thread: all of root's, and those
-/// of other users that can be inherited (ambient ones). What the program's file brings along does not count.
+/// Whether a program that this thread executes gets capabilities of the thread: as root all of them, as
+/// another user the inheritable ones. Capabilities of the program's file do not count.
 ///
 /// # Errors
-/// As capget(2).
+/// Those of capget(2).
 pub fn hands_capabilities_on() -> io::Result<bool> {
     let CapabilitySets { permitted, inheritable, .. } = rustix::thread::capabilities(None)?;
     let handed_on = if is_root() { permitted } else { permitted & inheritable };
     Ok(!handed_on.is_empty())
 }
 
-/// Has a change of user leave this thread its capabilities as ones that it may take (PR_SET_KEEPCAPS), until
-/// [`keep_raw_sockets`] says which it keeps.
+/// Has this thread keep its permitted capabilities over a change of user (PR_SET_KEEPCAPS), until
+/// [`keep_raw_sockets`] drops all but one.
 ///
 /// # Errors
-/// As prctl(2).
+/// Those of prctl(2).
 pub fn keep_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_keep_capabilities(true)?)
 }
 
-/// Gives up all capabilities of this thread, and of those that it starts, but CAP_NET_RAW, with which
-/// sockets may have addresses of other machines (IP_TRANSPARENT). Programs that it executes do not have it.
+/// Gives up all capabilities of this thread, and of threads that it starts, except CAP_NET_RAW, which allows
+/// sockets to use addresses of other machines (IP_TRANSPARENT). Programs that the thread executes do not get
+/// it.
 ///
 /// # Errors
-/// As capset(2): EPERM if the thread did not have that one.
+/// Those of capset(2): EPERM if the thread did not have CAP_NET_RAW.
 pub fn keep_raw_sockets() -> io::Result<()> {
     let raw = CapabilitySet::NET_RAW;
     let sets = CapabilitySets { effective: raw, permitted: raw, inheritable: CapabilitySet::empty() };
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Lets this thread, and those that it starts, gain no rights by executing a program (PR_SET_NO_NEW_PRIVS).
-/// There is no way back.
+/// Has programs that this thread, or a thread that it starts, executes gain no privileges
+/// (PR_SET_NO_NEW_PRIVS). This cannot be undone.
 ///
 /// # Errors
-/// As prctl(2).
+/// Those of prctl(2).
 pub fn refuse_new_privileges() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
-/// Changes the directory in which relative names begin, for the whole process. **Blocks** (a disk).
+/// Changes the working directory of the whole process. **Blocks** (a disk).
 ///
 /// # Errors
-/// As chdir(2).
+/// Those of chdir(2).
 pub fn change_directory(path: &Path) -> io::Result<()> {
     Ok(rustix::process::chdir(path)?)
 }

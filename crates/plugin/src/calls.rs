@@ -1,5 +1,6 @@
-//! Handlers of the three phases: a question is made of the request, the plugin is asked, and its answer is
-//! made the response. In the task of the request, which waits for the plugin without a thread.
+//! The handlers of `plugin_access`, `plugin_pass` and `plugin_log`: they write a message about the request,
+//! send it to the plugin, and make the response of its answer. Runs in the request's task, which waits for
+//! the plugin without holding a thread.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -15,7 +16,7 @@ use crate::directives::{Asked, PLUGIN_CONF};
 use crate::message::{Field, Kind, Writer, parse_answer};
 use crate::metrics;
 
-/// Headers that are the server's to make.
+/// Headers that only the server writes: a plugin's are left out.
 const OURS: &[&[u8]] = &[
     b"connection",
     b"content-length",
@@ -71,7 +72,7 @@ pub(crate) fn log<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
         let value = exchange.view().variable_named(variable).unwrap_or_default();
         question.put(name, &value);
     }
-    // What is not told is counted.
+    // A message that cannot be sent is counted by `tell`.
     let _ = asked.plugin.tell(&question.into_bytes());
     Step::Declined
 }
@@ -95,7 +96,7 @@ fn question(kind: Kind, asked: &Asked, request: &Request<'_>) -> Writer {
     writer
 }
 
-/// The body of the request, which has been read. The status to answer with where it is too long.
+/// The request's body, which was read before. An error is the status to answer with, 413 if it is too long.
 async fn body(request: &Request<'_>, max_bytes: usize) -> Result<Vec<u8>, u16> {
     let Some(stored) = request.stored_body().cloned() else { return Ok(Vec::new()) };
     if usize::try_from(stored.len()).map_or(true, |bytes| bytes > max_bytes) {
@@ -112,14 +113,14 @@ async fn body(request: &Request<'_>, max_bytes: usize) -> Result<Vec<u8>, u16> {
     Ok(body)
 }
 
-/// What a plugin has answered.
+/// A plugin's answer.
 struct Answer {
     status: u16,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
 }
 
-/// Asks, and waits for the answer. The status to answer with where there is none.
+/// Sends a question to the plugin and waits for the answer. An error is the status to answer with.
 async fn ask(request: &Request<'_>, asked: &Asked, question: &[u8]) -> Result<Answer, u16> {
     let name = Verbatim(asked.plugin.name());
     let call: Result<Call, u16> = asked.plugin.ask(question).map_err(|not_made| {
@@ -152,7 +153,7 @@ async fn ask(request: &Request<'_>, asked: &Asked, question: &[u8]) -> Result<An
     }
 }
 
-/// What came of a call, or `None` where that took longer.
+/// The result of a call, or `None` if it took longer than `timeout_ms`.
 async fn within(
     request: &Request<'_>,
     timeout_ms: u64,
@@ -168,7 +169,7 @@ async fn within(
     .await
 }
 
-/// Checks an answer. `None`: it is no response.
+/// Parses an answer. `None`: it is invalid.
 fn read(bytes: &[u8]) -> Option<Answer> {
     let mut answer = Answer { status: 200, headers: Vec::new(), body: Vec::new() };
     for (name, value) in parse_answer(bytes)? {
@@ -186,13 +187,14 @@ fn read(bytes: &[u8]) -> Option<Answer> {
     Some(answer)
 }
 
-/// Whether it may stand in a response.
+/// Whether a field is a valid header line.
 fn is_header((name, value): Field<'_>) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !name.is_empty() && name.iter().all(is_token) && !value.iter().any(|byte| b"\r\n\0".contains(byte))
 }
 
-/// Makes an answer the response. An error without a body is the server's to describe.
+/// Makes the response of an answer. For an error without body and headers the server's own error page is
+/// sent.
 fn respond(exchange: &mut Exchange<'_, '_>, answer: Answer) -> Step<'static> {
     if answer.status >= 300 && answer.body.is_empty() && answer.headers.is_empty() {
         return Step::status(answer.status);
@@ -211,7 +213,7 @@ fn respond(exchange: &mut Exchange<'_, '_>, answer: Answer) -> Step<'static> {
             _ => head.headers.add(&name, &value),
         }
     }
-    // It is all there is, so that nothing has to wait for room.
+    // The whole response is one chunk, so nothing has to wait for room.
     let _ = exchange.output.write(exchange.request, Chunk::Owned(answer.body), Mark::Last);
     Step::Done
 }

@@ -1,6 +1,6 @@
-//! The requests of a connection from the first byte of one until the connection is idle again or
-//! ends: reading heads, running each request, and what its end means for the connection. One boxed future;
-//! the requests of a pipeline share it.
+//! The requests of an HTTP/1 connection, from the first byte of a request until the connection is idle again
+//! or ends: reads heads, runs each request, and decides whether the connection stays. One boxed future in the
+//! connection's task; pipelined requests share it.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,12 +14,12 @@ use clearway_http::{
 use crate::apart;
 use crate::conn::Conn;
 
-/// How long what logs a request is waited for whose connection is to be closed, milliseconds.
+/// How long handlers of the log phase may wait once the connection is to be closed, milliseconds.
 const LOG_MAX_MS: u64 = 1000;
 
-/// Serves what has arrived: `parts`, which are there, have the first bytes. They come back with what was
-/// received of a request that another generation is to answer, or that is to be begun anew. `nested` counts
-/// the requests of the connection of which something goes on meanwhile.
+/// Serves the requests whose first bytes are in `parts`, which must be `Some`. Returns parts with the bytes
+/// of a next request if another generation of the configuration is to answer it, or if the caller has to
+/// begin anew. `nested` counts earlier requests of the connection that still have background work.
 #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
 pub(crate) fn serve_requests(
     conn: &Conn,
@@ -29,12 +29,12 @@ pub(crate) fn serve_requests(
     async move {
         let mut start = 0;
         let (after, next) = loop {
-            // Stays where it is, so that nothing has to remember whether it was moved.
+            // Borrowed in place: moving it would cost the future a flag for whether it was moved.
             let parts = parts.as_mut().expect("they are given and not taken yet");
-            // What the request refers to, as what it has there does.
+            // Declared before the request, which refers to it: background work of this request.
             let strands = Strands::default();
             let way = Way { client: &conn.client, setup: &conn.setup, link: Link::Http1(&conn.link) };
-            // Lives and ends in place: it is large.
+            // Built and dropped in place, because it is large.
             let mut active = Active::new(way, &strands, parts, start, conn.link.count_request());
             let after = {
                 let mut serving = pin!(serve(&mut active, conn));
@@ -48,14 +48,14 @@ pub(crate) fn serve_requests(
                 active.cut();
                 After::Close
             });
-            // Also one of which nothing came but empty lines.
+            // Also for a request of which only empty lines arrived.
             let code = Some(active.status());
             match after {
                 After::Linger(_) => conn.link.stage.linger(conn.client.home.index(), code),
                 _ => conn.link.stage.end(conn.client.home.index(), code),
             }
             if active.logs_slowly() {
-                // Boxed, as others should not have to have room for it.
+                // Boxed, so that the future of other requests needs no room for it.
                 Box::pin(log_slowly(&mut active, conn)).await;
             }
             active.log();
@@ -86,8 +86,8 @@ pub(crate) fn serve_requests(
     }
 }
 
-/// Runs those handlers of the log phase that may have to wait. A connection that is to be closed waits for
-/// them for a moment only.
+/// Runs the handlers of the log phase that may have to wait. If the connection is to be closed, they get
+/// [`LOG_MAX_MS`].
 async fn log_slowly(active: &mut Active<'_>, conn: &Conn) {
     let mut logging = pin!(active.log_slowly());
     let mut is_armed = false;
@@ -103,33 +103,33 @@ async fn log_slowly(active: &mut Active<'_>, conn: &Conn) {
     .await;
 }
 
-/// What was received of the next request, in buffers of its own.
+/// Copies the received bytes of the next request to buffers of their own.
 fn copied(conn: &Conn, received: &[u8]) -> Box<Parts> {
     let mut parts = conn.take_parts();
     parts.input.extend_from_slice(received);
     parts
 }
 
-/// What a connection does after a request.
+/// The next state of a connection after a request.
 #[derive(Clone, Copy)]
 pub(crate) enum After {
-    /// Goes on with the next request, and waits for it where nothing has come of it.
+    /// Goes on with the next request, or waits for it.
     Idle {
-        /// For how long, milliseconds.
+        /// The longest wait, milliseconds.
         timeout_ms: u64,
-        /// For how long also while the server stops or needs room, milliseconds.
+        /// The wait that is granted even while the server stops or needs connections, milliseconds.
         min_timeout_ms: u32,
     },
-    /// Goes on with what was received of the next request, in the generation that is published.
+    /// Goes on with the received bytes of the next request, under the newest configuration.
     Outdated,
-    /// Ends, but is read from for a while, so that a client which is still sending gets to read the response
-    /// before it learns that nobody listens.
+    /// Ends, but is read from for a while, so that a client which is still sending can read the response
+    /// before it sees a reset.
     Linger(Lingering),
     /// Ends.
     Close,
 }
 
-/// Why there is no complete head.
+/// The reason why there is no complete head.
 enum Unheaded {
     Refused(Fault),
     TimedOut,
@@ -137,7 +137,7 @@ enum Unheaded {
     Broken(io::Error),
 }
 
-/// Reads and answers one request, up to its last byte on the way out and in.
+/// Reads and answers one request, until its response is sent and its body is read.
 #[expect(clippy::manual_async_fn, reason = "an argument of an async function is kept twice")]
 fn serve<'a, 'c>(
     active: &'a mut Active<'c>,
@@ -168,7 +168,7 @@ fn serve<'a, 'c>(
                 }
             }
             Err(Some(fault)) => {
-                // In a box: no request has room for what only refused ones need.
+                // Boxed, so that the future of other requests needs no room for it.
                 Box::pin(active.refuse(fault)).await;
                 let is_sending = fault.lingers() || active.is_followed();
                 linger(active, || is_sending)
@@ -178,7 +178,7 @@ fn serve<'a, 'c>(
     }
 }
 
-/// What is to be told to a client whose request has no complete head; nothing as a rule.
+/// The error to send to a client whose request has no complete head; `None` if the connection is just closed.
 fn refusal(active: &mut Active<'_>, unheaded: Unheaded) -> Option<Fault> {
     match unheaded {
         Unheaded::Refused(fault) => return Some(fault),
@@ -189,7 +189,7 @@ fn refusal(active: &mut Active<'_>, unheaded: Unheaded) -> Option<Fault> {
     None
 }
 
-/// Reads until the head is complete, of which the beginning came to `parsed`.
+/// Reads until the head is complete. `parsed` is the result of parsing its beginning.
 async fn read_head(
     active: &mut Active<'_>,
     conn: &Conn,
@@ -222,7 +222,7 @@ async fn read_head(
     }
 }
 
-/// Sends the rest of the response, and drops the rest of the body.
+/// Sends the rest of the response and discards the rest of the request's body.
 async fn conclude(active: &mut Active<'_>, conn: &Conn) -> After {
     let sent = active.send_rest().await;
     if active.acts_behind_response() {
@@ -234,7 +234,7 @@ async fn conclude(active: &mut Active<'_>, conn: &Conn) -> After {
     if active.is_persistent() {
         return if active.is_body_done() { go_on(active) } else { discard_rest(active, conn).await };
     }
-    // A client that has sent a body that was wanted may have sent more: nginx does not look.
+    // A client whose body was read may have sent more. As in nginx, it is assumed to be sending still.
     let may_send = || {
         !active.is_body_done()
             || active.is_body_wanted()
@@ -243,13 +243,13 @@ async fn conclude(active: &mut Active<'_>, conn: &Conn) -> After {
     };
     let after = linger(active, may_send);
     if matches!(after, After::Close) && !active.is_body_done() {
-        // Dropping a body is not lingering: it goes on even where that is off.
+        // Reading the rest of a body is not lingering: it is done even with `lingering_close off`.
         discard_rest(active, conn).await;
     }
     after
 }
 
-/// What follows a request whose connection stays.
+/// The next state of a connection that stays open.
 fn go_on(active: &Active<'_>) -> After {
     let core = &active.request().location().core;
     After::Idle {
@@ -258,7 +258,8 @@ fn go_on(active: &Active<'_>) -> After {
     }
 }
 
-/// Whether the connection lingers (`lingering_close`), whose client may be sending still.
+/// Whether the connection lingers (`lingering_close`). `is_sending` tells whether the client may still be
+/// sending.
 fn linger(active: &Active<'_>, is_sending: impl FnOnce() -> bool) -> After {
     let lingering = active.lingering();
     match lingering.close {
@@ -268,7 +269,7 @@ fn linger(active: &Active<'_>, is_sending: impl FnOnce() -> bool) -> After {
     }
 }
 
-/// Reads the rest of the body, which nobody wants, and says whether another request may follow it.
+/// Discards the rest of the request's body. Returns whether another request may follow.
 async fn discard_rest(active: &mut Active<'_>, conn: &Conn) -> After {
     let (home, limits) = (conn.client.home, active.lingering());
     let give_up_ms = home.now_ms() + limits.time_ms;
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_request_part_is_a_small_allocation() {
-        // Beyond 1,024 bytes the allocator takes several times as long.
+        // The allocator takes several times as long for more than 1,024 bytes.
         let bytes = future_bytes(serve_requests);
         assert!(bytes <= 1024, "{bytes} bytes");
     }

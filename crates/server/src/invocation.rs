@@ -1,5 +1,5 @@
-//! How the process was started: what outlives the command line's own memory, which process titles
-//! overwrite. Made once on the main thread, before anything else looks at arguments.
+//! How the process was started: a copy of its arguments, since process titles overwrite the memory of the
+//! command line. Made once on the main thread, before other code reads arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -8,13 +8,13 @@ use clearway_os::title::Title;
 
 use crate::options::Options;
 
-/// See the file's head.
+/// The arguments of the process, parsed, and its title.
 pub struct Invocation {
     /// All arguments, the program's name first.
     pub args: Vec<OsString>,
-    /// What they mean.
+    /// The parsed options.
     pub options: Options,
-    /// Shows what the process is; absent where nothing was captured, as in tests.
+    /// Sets the title of the process; `None` where its memory was not captured, as in tests.
     pub title: Option<Title>,
 }
 
@@ -31,7 +31,7 @@ impl Invocation {
         format!("nginx: master process {}", args.join(" "))
     }
 
-    /// Has process lists show a title.
+    /// Sets the title that process lists show.
     pub(crate) fn show(&self, title: &str) {
         if let Some(own) = &self.title {
             own.set(title);

@@ -1,12 +1,12 @@
-//! Makes a program that fails smaller, for as long as it goes on failing.
+//! Shrinks a simulated program that fails to fewer actions with which it still fails.
 
 use crate::program::Program;
 
-/// Runs at most: a failure is wanted soon rather than in its smallest form.
+/// The most runs of one shrinking: a short program soon is worth more than the shortest one.
 const RUNS_MAX: usize = 400;
 
-/// A program with fewer actions for which `fails` is still so: halves of them are left out, then quarters,
-/// and so on to single ones (delta debugging, Zeller 1999).
+/// A program with fewer actions for which `fails` is still true. Halves of the actions are left out first,
+/// then quarters, and so on down to single actions (delta debugging, Zeller 1999).
 pub fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool) -> Program {
     let mut smallest = program.clone();
     let mut piece = smallest.actions.len().div_ceil(2);

@@ -1,11 +1,11 @@
-//! Which program is tested, and with which one it is compared.
+//! The program under test, and the one that it is compared with.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::source::OracleSource;
 
-/// Which configuration language extras and version texts to expect.
+/// The product that a program is: extensions of the configuration language and version texts depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// The oracle.
@@ -17,9 +17,9 @@ pub enum Product {
 /// A server program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it is, by its name.
+    /// Its product, told by its name.
     pub product: Product,
 }
 
@@ -51,13 +51,14 @@ impl Binary {
         found.unwrap_or_else(|| panic!("{}: no nginx there; NGINX_BIN names one", oracle_path().display()))
     }
 
-    /// The same, where it is installed.
+    /// The oracle, if one is installed.
     pub fn installed_oracle() -> Option<Self> {
         let path = oracle_path();
         path.is_file().then(|| Self::at(path))
     }
 
-    /// Those that an expectation is to hold for: the server under test, and the oracle where one is asked.
+    /// The programs that an expectation has to hold for: the server under test, or the oracle, or both, as
+    /// `CLEARWAY_ORACLE` says.
     pub fn expected_alike() -> Vec<Self> {
         match OracleSource::chosen() {
             OracleSource::Recorded => vec![Self::under_test()],
@@ -66,8 +67,9 @@ impl Binary {
         }
     }
 
-    /// Copies the program. Another process does: a child that a thread of this one starts meanwhile would
-    /// have the file open for writing until it executes its own program, and nobody could run it so long.
+    /// Copies the program, by the command `cp`. If this process wrote the file itself, a child that another
+    /// thread starts at that moment would inherit the descriptor, and until it executes its own program the
+    /// copy could not be run ("text file busy").
     ///
     /// # Panics
     /// If there is no room.

@@ -1,6 +1,7 @@
-//! One configuration and one list of raw requests, played to the server under test. Everything that comes
-//! back is put into a canonical text in which only what must differ (product name, date, ports, directory) is
-//! replaced; it must be equal to what nginx answered when it was recorded, or answers beside it.
+//! Differential tests: one configuration and one list of raw requests are played to the server under test.
+//! All that it answers is written as a canonical text, in which only parts that must differ (product name,
+//! date, ports, directory) are replaced. The text must be equal to the recorded answers of nginx, or to those
+//! of an nginx that is asked at the same time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,15 +18,15 @@ use crate::{Binary, Server, Setup, wait_until};
 
 /// How long a server that has announced the end of a connection may take to close it.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a connection that goes on is watched for bytes that nobody asked for, or a close.
+/// How long a connection that stays open is watched for unexpected bytes, or a close.
 const QUIET: Duration = Duration::from_millis(25);
-/// How many connections are watched at a time while others are asked.
+/// How many connections are watched at a time while the next exchanges are played.
 const WATCHED_MAX: usize = 32;
 
 /// Which exchange of a case to play, by number: set by the replay command that a failure prints.
 const ONLY: &str = "CLEARWAY_ONLY";
 
-/// What is sent over one connection and what is to come back.
+/// The bytes that are sent over one connection, and the answers that are expected.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     request: Vec<u8>,
@@ -37,9 +38,9 @@ pub struct Exchange {
 
 #[derive(Clone, Debug)]
 enum Answers {
-    /// These, and then a look at whether the connection goes on.
+    /// These answers; then it is checked whether the connection stays open.
     These(Vec<Answer>),
-    /// As many as come before the server closes.
+    /// All answers that come before the server closes.
     UntilEnd,
 }
 
@@ -84,22 +85,22 @@ impl Exchange {
         self
     }
 
-    /// Says after the request that nothing more will come.
+    /// Shuts down the sending side after the request.
     #[must_use]
     pub fn finish_sending(mut self) -> Self {
         self.finish = Finish::ShutDown;
         self
     }
 
-    /// nginx is not to be followed here, and is not asked: the canonical text has `instead`, because of
-    /// `reason`.
+    /// Clearway differs from nginx here because of `reason`: nginx is not asked, and the canonical text has
+    /// to contain `instead`.
     #[must_use]
     pub fn unlike_nginx(mut self, instead: &'static str, reason: &'static str) -> Self {
         self.differs = Some((instead, reason));
         self
     }
 
-    /// Plays it and puts what came back into the canonical form.
+    /// Plays the exchange and returns the answers in the canonical form.
     fn play(&self, server: &Server) -> Played {
         let mut connection = match Connection::open(&server.address_of(&self.to)) {
             Ok(connection) => connection,
@@ -115,7 +116,7 @@ impl Exchange {
         }
     }
 
-    /// The first line for people; requests can be binary and long.
+    /// The first line of the request, shortened and escaped, for reports: requests can be binary and long.
     fn title(&self) -> String {
         let line = self.request.split(|&b| b == b'\n').next().unwrap_or_default();
         let line: String = String::from_utf8_lossy(line).trim_end().chars().take(70).collect();
@@ -123,7 +124,7 @@ impl Exchange {
     }
 }
 
-/// One configuration with the exchanges to be compared on it.
+/// One configuration, and the exchanges that are compared on it.
 pub struct Case {
     config: Config,
     files: Vec<(String, Vec<u8>)>,
@@ -145,12 +146,12 @@ enum Logs {
 }
 
 impl Case {
-    /// With the contents of the `http` block.
+    /// A case with the contents of the `http` block.
     pub fn http(content: &str) -> Self {
         Self::with(Config::Http(content.to_owned()))
     }
 
-    /// With a whole configuration.
+    /// A case with a whole configuration.
     pub fn whole(config: &str) -> Self {
         Self::with(Config::Whole(config.to_owned()))
     }
@@ -194,7 +195,7 @@ impl Case {
         self
     }
 
-    /// Adds an exchange of these bytes for one answer.
+    /// Adds an exchange: sends these bytes and expects one answer.
     #[must_use]
     pub fn ask(self, request: impl Into<Vec<u8>>) -> Self {
         self.exchange(Exchange::new(request))
@@ -212,18 +213,18 @@ impl Case {
         self.ask(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
     }
 
-    /// The access logs must be equal too, except for time, and size of what is not a 2xx.
+    /// Has the access logs compared as well, without times, and without sizes of responses that are not 2xx.
     #[must_use]
     pub fn with_access_log(mut self) -> Self {
         self.logs = Logs::Compared;
         self
     }
 
-    /// Plays it to the server under test, and compares with what the oracle said.
+    /// Plays the case to the server under test and compares the answers with those of the oracle (nginx).
     ///
     /// # Panics
-    /// If they differ, with both texts and the command that plays the exchange again; if it is not known what
-    /// the oracle says, with the command that records it.
+    /// If the answers differ: with both texts, and the command that plays the exchange again. If there is no
+    /// recording: with the command that makes it.
     #[track_caller]
     pub fn run(self) {
         let question = self.question();
@@ -241,13 +242,13 @@ impl Case {
         }
     }
 
-    /// The same with an nginx that is asked now, whatever `CLEARWAY_ORACLE` says: for what is made of files
-    /// that are not in the tree.
+    /// As [`run`](Self::run), with an nginx that runs beside, whatever `CLEARWAY_ORACLE` says: for cases that
+    /// read files outside the repository.
     ///
     /// # Panics
     /// If the two differ.
     pub fn run_live(self) {
-        // Each server is asked one thing after the other, but they do not wait for each other.
+        // The two servers are asked at the same time; each gets its requests one after the other.
         let (oracle, ours) = std::thread::scope(|scope| {
             let oracle = scope.spawn(|| self.play_to(Binary::oracle(), Role::Oracle));
             let ours = self.play_to(Binary::under_test(), Role::Tested);
@@ -258,7 +259,7 @@ impl Case {
         self.judge(oracle.told(lines), ours);
     }
 
-    /// All that the answers depend on.
+    /// Everything that the answers depend on; a recording holds for an equal question only.
     #[track_caller]
     fn question(&self) -> Question {
         let config = match &self.config {
@@ -271,7 +272,7 @@ impl Case {
         Question::new([config.as_bytes(), how.as_bytes(), exchanges.as_bytes()].into_iter().chain(files))
     }
 
-    /// Starts a server and asks it what is to be asked.
+    /// Starts a server and plays the exchanges to it.
     fn play_to(&self, binary: Binary, role: Role) -> Play<'_> {
         let only: Option<usize> = std::env::var(ONLY).ok().and_then(|number| number.parse().ok());
         let server = self.setup(binary).start();
@@ -297,7 +298,7 @@ impl Case {
     }
 
     /// # Panics
-    /// If what the server under test said is not what is wanted.
+    /// If the answers of the server under test differ from the wanted ones.
     fn judge(&self, wanted: Vec<Said>, mut ours: Play<'_>) {
         let log = |said: &[Said]| said.get(self.exchanges.len()).map_or(0, |log| log.text.lines().count());
         let (only, config) = (ours.only, ours.server.read("nginx.conf"));
@@ -321,7 +322,8 @@ impl Case {
         assert!(failures.is_empty(), "{differing} of {all} differ, with\n{config}\n{}", failures.join("\n"));
     }
 
-    /// Waits for every address that is to answer: one may listen a moment before the others.
+    /// Waits until the server listens on every address that answers are expected from: it may open some of
+    /// them later than others.
     fn wait_for_all(&self, server: &Server) {
         let mut addresses: Vec<&str> = Vec::new();
         for exchange in &self.exchanges {
@@ -351,14 +353,14 @@ impl Case {
     }
 }
 
-/// Whose answers are wanted.
+/// Which of the two servers is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Oracle,
     Tested,
 }
 
-/// A server that has been asked everything.
+/// A server to which all exchanges were played, and its answers.
 struct Play<'a> {
     server: Server,
     texts: Vec<String>,
@@ -368,13 +370,13 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// How long its access log is, if it matters.
+    /// The number of lines in the access log, if logs are compared.
     fn log_lines(&self) -> Option<usize> {
         self.is_logged.then(|| lines_of(&self.server))
     }
 
-    /// Everything it said, and what it logged once that has so many lines or, if that is not known, no more
-    /// come.
+    /// All answers and the access log. Waits until the log has `lines` lines or, without a number, until it
+    /// does not grow any more.
     fn told(&mut self, lines: Option<usize>) -> Vec<Said> {
         let exchanges = self.case.exchanges.iter();
         let said = |(exchange, text): (&Exchange, String)| match exchange.differs {
@@ -392,7 +394,7 @@ impl Play<'_> {
     }
 }
 
-/// What has come back, and the connection while it is watched.
+/// The answers of one exchange, and the connection while it is watched.
 #[derive(Default)]
 struct Played {
     text: String,
@@ -404,12 +406,12 @@ impl Played {
         Self { text, watched: None }
     }
 
-    /// Whether finishing it does not take time.
+    /// Whether [`finish`](Self::finish) returns at once.
     fn is_over(&self) -> bool {
         self.watched.as_ref().is_none_or(|(_, since)| since.elapsed() >= QUIET)
     }
 
-    /// The text, with what has become of the connection.
+    /// The text, with the fate of the connection at its end.
     fn finish(self) -> String {
         match self.watched {
             None => self.text,
@@ -442,7 +444,8 @@ fn these(mut connection: Connection, answers: &[Answer], server: &Server) -> Pla
     Played::whole(out + &format!("({:?})\n", closed(end)))
 }
 
-/// Whether a client sees a reset is up to what it had sent when the server closed.
+/// A reset counts as a close: which of them a client sees depends on how much it had sent when the server
+/// closed.
 fn closed(end: End) -> End {
     if end == End::Reset { End::Closed } else { end }
 }
@@ -460,7 +463,7 @@ fn until_end(connection: &mut Connection, server: &Server) -> String {
     }
 }
 
-/// Configurations that must be refused, in the same words.
+/// Checks that both servers refuse a configuration in the same words.
 ///
 /// # Panics
 /// If exit code or message differ.
@@ -473,12 +476,12 @@ pub fn both_refuse(config: &str) {
     });
 }
 
-/// nginx writes the message with a time once its error log is known, and without before.
+/// The message without its time: nginx writes one only once it has opened its error log.
 fn strip_time(line: &str) -> String {
     match line.find("[emerg]") {
         Some(at) => {
             let text = &line[at..];
-            // `PID#TID: ` follows the level where there is a time.
+            // A message with a time has `PID#TID: ` behind the level.
             match text.split_once(": ") {
                 Some((front, rest)) if front.contains('#') => format!("[emerg] {rest}"),
                 _ => text.to_owned(),
@@ -497,18 +500,18 @@ fn describe(number: usize, title: &str, texts: &(String, String)) -> String {
     )
 }
 
-/// Asked for last, and left out of the log: when it is answered, the server has seen the end of every
-/// connection before it, and only then logs some of the requests on them.
+/// The target of a last request, which is left out of the compared log. Once it is answered, the server has
+/// seen the end of all earlier connections; it logs some requests only then.
 const LAST: &str = "/clearway-test-last";
 
-/// How long a log has to become as long as it should.
+/// How long to wait for the log to be complete.
 const SETTLE: Duration = Duration::from_secs(3);
-/// How long a log must not have grown to be taken for complete.
+/// A log that has not grown for so long is taken for complete.
 const UNCHANGED: Duration = Duration::from_millis(300);
 
-/// Waits until the server has logged so many lines, or none for a while: on an overloaded machine the end of
-/// a connection can come behind a request on a later one, and nginx without a master logs nothing more once
-/// it is to quit.
+/// Waits until the server has logged `lines` lines, or nothing for a while. On an overloaded machine a server
+/// can see the end of a connection after a request on a later one, and nginx without a master logs nothing
+/// more after it was told to quit.
 fn settle(server: &Server, lines: Option<usize>) {
     let mut before = (lines_of(server), Instant::now());
     wait_until(SETTLE, || {
@@ -524,8 +527,8 @@ fn lines_of(server: &Server) -> usize {
     server.access_log().lines().filter(|line| !line.contains(LAST)).count()
 }
 
-/// Ends the server and returns its access log without times. A request is logged after its last byte, when
-/// the next one may have come over another connection: so the lines are sorted.
+/// Ends the server and returns its access log without times. The lines are sorted: a request is logged after
+/// its last byte, and by then the next one may have come over another connection.
 fn log_of(server: &mut Server) -> String {
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(PATIENCE).is_some(), "SIGQUIT ends a server without connections");

@@ -1,11 +1,11 @@
-//! Sessions that the server keeps (`ssl_session_cache shared:…`, `builtin`) and the keys of tickets that all
-//! processes share, in the memory of a zone: any thread, no locks, and they outlive configurations and
-//! workers.
+//! Sessions that the server keeps (`ssl_session_cache shared:…`, `builtin`), and the ticket keys that all
+//! worker processes share. Both are in the memory of a zone, so they outlive configurations and workers. Any
+//! thread; no locks.
 //!
-//! A session lies under its id, or under the handle that a client of TLS 1.3 has for a ticket, until it
-//! expires; where there is no room the one that expires first goes. Keys lie beside them in one record,
-//! which changes by one compare-and-swap (`zone::Store`), so that all processes agree on the key that
-//! encrypts and on those before and behind it.
+//! A session is found by its id, or by the first bytes of the ticket that a client of TLS 1.3 has, until it
+//! expires. Where there is no room, the session that expires first is evicted. The ticket keys are one record
+//! in the same zone. It is changed by one compare-and-swap (`zone::Store`), so all processes agree on the
+//! current key, the previous and the next one.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::hello::Hello;
 use crate::sys::random;
 use crate::tickets::{KeyRing, RANDOM_LENGTH, TicketKey};
 
-/// The module whose zones these are, in declarations of zones.
+/// The module's name in declarations of zones: another module cannot use a zone of this one.
 pub const ZONE_MODULE: &str = "ssl";
 
-/// Bytes of a private cache for each session: a cell for its content and its share of the index, twice, as
-/// sessions with certificates of clients are longer.
+/// Bytes of a private cache for each session: twice a cell for its content and its share of the index, since
+/// sessions with client certificates are longer.
 const BUILTIN_SESSION_BYTES: u64 = 1024;
 
-/// Under what keys of tickets lie; sessions have longer names.
+/// The key of the record of ticket keys. Keys of sessions are longer, so none is equal to it.
 const TICKET_KEYS: &[u8] = b"ticket keys";
 
 /// Sessions in a zone.
@@ -34,17 +34,18 @@ pub struct SessionCache {
 }
 
 impl SessionCache {
-    /// In a zone that the configuration names. The zone has to be open when sessions are kept or looked for.
+    /// A cache in a zone that the configuration names. The zone has to be open before sessions are stored or
+    /// looked up.
     #[must_use]
     pub fn shared(zone: Arc<Zone>) -> Self {
         Self { zone }
     }
 
-    /// In memory of its own for about so many sessions (`builtin`): nobody else uses it, and it ends with the
-    /// configuration. Loading only, off the loops.
+    /// A cache in memory of its own for about `sessions` sessions (`builtin`). It is not shared, and ends
+    /// with the configuration. Called while a configuration is loaded, off the loops.
     ///
     /// # Errors
-    /// What the system says when it gives no memory.
+    /// The system's error if it gives no memory.
     pub fn builtin(sessions: u32) -> Result<Self, Vec<u8>> {
         let zones = Zones::create(None);
         let bytes = u64::from(sessions.max(1)).saturating_mul(BUILTIN_SESSION_BYTES);
@@ -59,16 +60,16 @@ impl SessionCache {
         self.zone.name()
     }
 
-    /// The session that a client asks for with its hello, if it is kept and not expired at `now_s`, seconds
-    /// since 1970. One that a client of TLS 1.3 asks for is forgotten here: it is good for one connection,
-    /// and of several clients that ask for it at once one gets it.
+    /// The session that a client asks for with its hello, if it is stored and not expired at `now_s`, seconds
+    /// since 1970. A session of TLS 1.3 is removed by this: it is good for one connection. If several clients
+    /// ask for it at once, one of them gets it.
     #[must_use]
     pub fn find(&self, hello: &Hello, now_s: u64) -> Option<Kept> {
         let key = kept_key(hello)?;
         if hello.identity().is_some() { self.take(key, now_s) } else { self.read(key, now_s) }
     }
 
-    /// The session under a key, which stays there.
+    /// The session under a key; it stays in the cache.
     #[must_use]
     pub fn read(&self, key: &[u8], now_s: u64) -> Option<Kept> {
         let mut content = Vec::new();
@@ -76,17 +77,18 @@ impl SessionCache {
         (expires_s > now_s).then(|| Kept { key: key.to_vec(), content })
     }
 
-    /// The session under a key, for the first that asks.
+    /// Removes the session under a key and returns it; of several callers one gets it.
     #[must_use]
     pub fn take(&self, key: &[u8], now_s: u64) -> Option<Kept> {
         let kept = self.read(key, now_s)?;
         self.remove(key).then_some(kept)
     }
 
-    /// Keeps a session until `timeout_s` seconds from now have passed.
+    /// Stores a session; it expires `timeout_s` seconds after `now_s`.
     ///
     /// # Errors
-    /// If it is larger than an eighth of the cache, or too many others change it at the same time.
+    /// If the session is larger than an eighth of the cache, or too many threads change the cache at the same
+    /// time.
     pub fn keep(&self, kept: &Kept, timeout_s: u32, now_s: u64) -> Result<(), Unkept> {
         let store = self.zone.store().ok_or(Unkept::Contended)?;
         debug_assert!(!kept.key.is_empty(), "a session is kept under a key");
@@ -95,16 +97,16 @@ impl SessionCache {
         store.put(self.zone.hash(&kept.key), now_s + 1, expires_s, &kept.content).map(|_: Updated| ())
     }
 
-    /// Forgets a session; whether it was there.
+    /// Removes a session. Returns whether it was there.
     pub fn remove(&self, key: &[u8]) -> bool {
         self.zone.store().is_some_and(|store| store.remove(self.zone.hash(key)))
     }
 
-    /// The record of keys as it is after this look at it.
+    /// Rotates the keys if that is due and returns the record.
     fn rotate_keys(&self, now_s: u64, needed_until_s: u64) -> Result<KeyRecord, Unkept> {
         let store = self.zone.store().ok_or(Unkept::Contended)?;
         let mut record = None;
-        // No session lasts longer, so keys are the last to go where there is no room.
+        // The record has the latest possible expiry, so it is evicted after all sessions.
         store.update(self.zone.hash(TICKET_KEYS), now_s, PAYLOAD_MAX, |present, out| {
             let (next, is_changed) = match present.and_then(KeyRecord::read) {
                 Some(present) => present.rotated(now_s, needed_until_s),
@@ -118,34 +120,34 @@ impl SessionCache {
     }
 }
 
-/// Keys of tickets, in the memory of a cache, as one context uses them. Contexts with the same cache have the
-/// same keys.
+/// One context's view of the ticket keys in a cache. Contexts with the same cache have the same keys.
 pub struct SharedKeys {
     cache: Arc<SessionCache>,
     timeout_s: u32,
-    /// When the record is looked at again, seconds since 1970.
+    /// When the record is to be read again, seconds since 1970.
     due_s: AtomicU64,
 }
 
 impl SharedKeys {
-    /// With `ssl_session_timeout`: a key opens tickets for at least as long after it encrypted the last one.
+    /// `timeout_s` is `ssl_session_timeout`: a key opens tickets for at least so long after it encrypted the
+    /// last one.
     #[must_use]
     pub fn new(cache: Arc<SessionCache>, timeout_s: u32) -> Self {
         Self { cache, timeout_s, due_s: AtomicU64::new(0) }
     }
 
-    /// The keys to begin with, and the record of keys if there is none yet.
+    /// The keys to begin with. Makes the record of keys if there is none yet.
     ///
     /// # Errors
-    /// As [`SessionCache::keep`].
+    /// Those of [`SessionCache::keep`].
     pub fn ring(&self, now_s: u64) -> Result<KeyRing, Unkept> {
         self.due_s.store(now_s + self.slack_s(), Ordering::Relaxed);
         self.look(now_s)
     }
 
-    /// Asked at each handshake: another ring if it is time to look whether keys have changed. Nearly always
-    /// one load. Of threads that ask at once one looks; with what it misses meanwhile a ring opens tickets
-    /// of the ring behind it as well, since it has the next key already.
+    /// Called at each handshake: returns a new ring when it is time to read the record. Nearly always this
+    /// costs one load. Of several threads that call it at once, one reads the record. The others go on with
+    /// the ring that they have: it contains the next key, so it opens tickets of the new ring as well.
     #[must_use]
     pub fn rotated(&self, now_s: u64) -> Option<KeyRing> {
         let due_s = self.due_s.load(Ordering::Relaxed);
@@ -155,26 +157,26 @@ impl SharedKeys {
         let next_s = now_s + self.slack_s().max(1);
         let is_ours =
             self.due_s.compare_exchange(due_s, next_s, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // Without the record the present keys stay: their tickets are good.
+        // If the record cannot be read, the present keys stay in use: their tickets are good.
         if is_ours { self.look(now_s).ok() } else { None }
     }
 
     fn look(&self, now_s: u64) -> Result<KeyRing, Unkept> {
-        // Longer by the time until the next look, so that looks in between change nothing.
+        // The time until the next regular read is added, so that reads in between do not change the record.
         let needed_until_s = now_s + u64::from(self.timeout_s) + self.slack_s();
         let record = self.cache.rotate_keys(now_s, needed_until_s)?;
         self.due_s.fetch_min(record.previous.needed_until_s + 1, Ordering::Relaxed);
         Ok(record.ring())
     }
 
-    /// Between two looks at the record, seconds; 0 is each second.
+    /// The time between two reads of the record, seconds; 0 means every second.
     fn slack_s(&self) -> u64 {
         const SLACK_PART: u64 = 16;
         u64::from(self.timeout_s) / SLACK_PART
     }
 }
 
-/// A key, and until when tickets of it may be shown; 0: it has encrypted none.
+/// A key, and the time until which clients may show its tickets; 0: it has not encrypted any.
 #[derive(Clone, PartialEq, Eq)]
 struct DatedKey {
     needed_until_s: u64,
@@ -183,9 +185,9 @@ struct DatedKey {
 
 const DATED_LENGTH: usize = size_of::<u64>() + RANDOM_LENGTH;
 
-/// The keys of a zone: one encrypts, and the one before and the one behind open as well. Processes that have
-/// not looked since the last rotation encrypt with the previous one; those that have are understood by those
-/// that have not, which know the next one.
+/// The keys of a zone. The current key encrypts; the previous and the next one only open tickets. A process
+/// that has not read the record since the last rotation still encrypts with the previous key. It opens
+/// tickets of the current one, which it knows as its next key.
 #[derive(Clone, PartialEq, Eq)]
 struct KeyRecord {
     current: DatedKey,
@@ -199,8 +201,8 @@ impl KeyRecord {
         Self { previous: current.clone(), current, next: DatedKey::fresh() }
     }
 
-    /// Where the previous key is not needed any more the next one begins to encrypt. Whether anything
-    /// changed.
+    /// Rotates once the previous key is not needed any more: the next key becomes the current one. Returns
+    /// the record, and whether it has changed.
     fn rotated(mut self, now_s: u64, needed_until_s: u64) -> (Self, bool) {
         let is_over = self.previous.needed_until_s < now_s;
         if is_over {
@@ -341,7 +343,7 @@ mod tests {
         let mut rotations = 0;
         for now_s in NOW_S..NOW_S + 3000 {
             let Some(next) = keys.rotated(now_s) else { continue };
-            // A process that has not looked yet opens what is encrypted now.
+            // A process that has not read the record yet opens tickets that are encrypted now.
             assert!(known.keys().contains(&next.keys()[0]), "at {}", now_s - NOW_S);
             if next.keys()[0] != ring.keys()[0] {
                 rotations += 1;

@@ -1,6 +1,6 @@
-//! What is asked of a TLS library: the seam behind which another one can stand. A session takes bytes and
-//! gives bytes, wherever they come from; whatever may wait (certificates by variables, sessions of a cache)
-//! is looked up before and handed over in [`Given`], so that no call here waits.
+//! The interface to a TLS library, behind which another library can stand. A session takes bytes and gives
+//! bytes, and knows no socket. Certificates by variables and sessions of a cache, which may have to be waited
+//! for, are looked up before and handed over in [`Given`], so that no call here waits.
 #![forbid(unsafe_code)]
 
 use std::any::Any;
@@ -14,43 +14,43 @@ use crate::level::{Level, Version};
 use crate::reason::Reason;
 use crate::tickets::KeyRing;
 
-/// Versions that are spoken.
+/// A set of TLS versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions(u8);
 
 impl Default for Versions {
-    /// What `ssl_protocols` is without being written.
+    /// The default of `ssl_protocols`.
     fn default() -> Self {
         Self::none().and(Version::Tls12).and(Version::Tls13)
     }
 }
 
 impl Versions {
-    /// None; a set to begin with.
+    /// The empty set.
     #[must_use]
     pub fn none() -> Self {
         Self(0)
     }
 
-    /// These and another one.
+    /// The set with one more version.
     #[must_use]
     pub fn and(self, version: Version) -> Self {
         Self(self.0 | 1 << version as u8)
     }
 
-    /// Whether it is among them.
+    /// Whether the set has a version.
     #[must_use]
     pub fn has(self, version: Version) -> bool {
         self.0 & (1 << version as u8) != 0
     }
 
-    /// The oldest first.
+    /// The versions, oldest first.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = Version> {
         Version::ALL.into_iter().filter(move |&version| self.has(version))
     }
 }
 
-/// Whose order of suites counts (`ssl_prefer_server_ciphers`).
+/// The side whose order of cipher suites counts (`ssl_prefer_server_ciphers`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names say it")]
 pub enum Preference {
@@ -59,55 +59,54 @@ pub enum Preference {
     Server,
 }
 
-/// How sessions are taken up again without the server keeping them.
+/// Session tickets: how clients resume sessions that the server does not store.
 #[derive(Clone, Default)]
 pub enum Tickets {
     /// `ssl_session_tickets off`.
     #[default]
     Off,
-    /// Tickets are encrypted with the first key of a ring and opened with any of it.
+    /// Tickets are encrypted with the first key of a ring and opened with any of its keys.
     Ring(Arc<KeyRing>),
 }
 
-/// Whether sessions are kept by the server (`ssl_session_cache`).
+/// Whether the server stores sessions (`ssl_session_cache`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeping {
-    /// `off`: clients are told that sessions are not taken up.
+    /// `off`: clients are told that sessions cannot be resumed.
     Off,
-    /// `none`: they are told nothing.
+    /// `none`: sessions are not stored, and clients are not told so.
     #[default]
     None,
-    /// Sessions are handed out ([`Session::take_kept`]), and asked for in [`Given::kept`].
+    /// The caller stores the sessions of [`Session::take_kept`], and gives them back in [`Given::kept`].
     Kept,
 }
 
 /// Whether peers' certificates are checked (`ssl_verify_client`, `proxy_ssl_verify`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asking {
-    /// They are not, and clients are not asked for any.
+    /// They are not checked, and clients are not asked for any.
     #[default]
     Off,
-    /// They are, and what is wrong with one is found in [`Info::verification`]: it is not the handshake that
-    /// fails.
+    /// They are checked. The handshake goes on in any case; the result is in [`Info::verification`].
     On,
 }
 
 /// How a peer's certificate is checked.
 #[derive(Clone, Default)]
 pub struct Verification {
-    /// Whether it is; servers always send theirs.
+    /// Whether it is checked.
     pub asking: Asking,
-    /// Certificates in PEM that are trusted and whose names clients are told (`ssl_client_certificate`).
+    /// Certificates in PEM that are trusted, and whose names are sent to clients (`ssl_client_certificate`).
     pub authorities: Vec<u8>,
-    /// Certificates in PEM that are trusted as well (`ssl_trusted_certificate`).
+    /// Further trusted certificates in PEM, whose names are not sent (`ssl_trusted_certificate`).
     pub trusted: Vec<u8>,
-    /// Lists of revoked certificates in PEM (`ssl_crl`); empty: they are not looked at.
+    /// Lists of revoked certificates in PEM (`ssl_crl`); empty: revocation is not checked.
     pub revoked: Vec<u8>,
-    /// Certificates between the peer's and a trusted one (`ssl_verify_depth`).
+    /// The most certificates between the peer's and a trusted one (`ssl_verify_depth`).
     pub depth: u32,
 }
 
-/// Whether what clients send with the handshake is taken (`ssl_early_data`).
+/// Whether early data is accepted: data that clients send with the handshake (`ssl_early_data`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names say it")]
 pub enum EarlyData {
@@ -116,7 +115,7 @@ pub enum EarlyData {
     Taken,
 }
 
-/// Which side of connections sessions are.
+/// The side of the connection that a session is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names say it")]
 pub enum Side {
@@ -125,7 +124,7 @@ pub enum Side {
     Client,
 }
 
-/// Whether certificates are sent compressed to clients that take it (`ssl_certificate_compression`).
+/// Whether certificates are sent compressed to clients that support it (`ssl_certificate_compression`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names say it")]
 pub enum Compression {
@@ -134,60 +133,63 @@ pub enum Compression {
     Zlib,
 }
 
-/// Whether clients that ask are told what authorities say of certificates (`ssl_stapling`).
+/// Whether OCSP answers about the certificates are sent to clients that ask for them (`ssl_stapling`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stapling {
-    /// They are not.
+    /// None is sent.
     #[default]
     Off,
-    /// They are told what is [given](Given::staples).
+    /// Those in [`Given::staples`] are sent.
     On,
 }
 
-/// Everything that a context is made from. Equal plans make equal contexts.
+/// All parameters of a context. Equal plans make equal contexts.
 pub struct Plan<P> {
-    /// Which side its sessions are. Tickets, the scope and early data are the server's.
+    /// The side that the context's sessions are. Tickets, scope and early data matter to servers only.
     pub side: Side,
     /// `ssl_protocols`.
     pub versions: Versions,
     /// `ssl_ciphers`.
     pub ciphers: CipherList,
-    /// Suites of TLS 1.3 by name (`ssl_conf_command Ciphersuites`), or the library's.
+    /// Names of the suites for TLS 1.3 (`ssl_conf_command Ciphersuites`); `None`: the library's default.
     pub suites_of_13: Option<String>,
     /// `@SECLEVEL`.
     pub level: Level,
-    /// Signature algorithms by name (`ssl_conf_command SignatureAlgorithms`), or those of the level.
+    /// Names of signature algorithms (`ssl_conf_command SignatureAlgorithms`); `None`: those of the security
+    /// level.
     pub signatures: Option<String>,
     /// `ssl_prefer_server_ciphers`.
     pub preference: Preference,
-    /// Groups in their order, by name, with colons (`ssl_ecdh_curve`), or the library's.
+    /// Names of key exchange groups in their order, separated by colons (`ssl_ecdh_curve`); `None`: the
+    /// library's default.
     pub groups: Option<String>,
-    /// One for each kind of key at most; the peer gets one that it can check.
+    /// Certificates with their keys, at most one for each kind of key. The peer gets one that it can verify.
     pub pairs: Vec<Arc<P>>,
-    /// Protocols in the order of this side (ALPN); none: the peer is told nothing.
+    /// Protocols in this side's order of preference (ALPN); none: ALPN is not used.
     pub protocols: Vec<Vec<u8>>,
     /// Tickets.
     pub tickets: Tickets,
-    /// Tickets for a client of TLS 1.3 (`ssl_conf_command NumTickets`), or as many as the library gives.
+    /// Number of tickets that a client of TLS 1.3 gets (`ssl_conf_command NumTickets`); `None`: the library's
+    /// default.
     pub tickets_count: Option<u32>,
-    /// Sessions that the server keeps.
+    /// Whether the server stores sessions.
     pub keeping: Keeping,
-    /// For which servers a session is good: those with the same bytes.
+    /// A session can be resumed at servers with the same scope only.
     pub scope: [u8; 32],
     /// `ssl_session_timeout`, seconds.
     pub timeout_s: u32,
-    /// Certificates of peers.
+    /// How certificates of peers are checked.
     pub verification: Verification,
-    /// What comes with the handshake.
+    /// Whether early data is accepted.
     pub early_data: EarlyData,
-    /// Certificates of this side.
+    /// Whether this side's certificates are sent compressed.
     pub compression: Compression,
-    /// What authorities say of them.
+    /// Whether OCSP answers about them are sent.
     pub stapling: Stapling,
 }
 
 impl<P> Plan<P> {
-    /// nginx's defaults, with these pairs.
+    /// A plan with nginx's defaults and these certificates.
     #[must_use]
     pub fn new(ciphers: CipherList, pairs: Vec<Arc<P>>) -> Self {
         const TIMEOUT_S: u32 = 300;
@@ -216,8 +218,8 @@ impl<P> Plan<P> {
     }
 }
 
-/// Why something of a configuration cannot be used: the library's function that refused it, as nginx names
-/// it, and its reasons.
+/// A part of the configuration that the library refuses: the function that refused it, by the name that nginx
+/// logs, and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// `PEM_read_bio_PrivateKey()` and the like.
@@ -227,7 +229,7 @@ pub struct LoadError {
 }
 
 impl LoadError {
-    /// Says what was looked for in a text in PEM that has nothing of the kind.
+    /// Adds the kind of object that a text in PEM was searched for, if it has none.
     #[must_use]
     pub fn expecting(mut self, kind: &str) -> Self {
         const NO_START_LINE: &str = "no start line";
@@ -260,19 +262,20 @@ impl fmt::Display for Reasons<'_> {
     }
 }
 
-/// A session as the server keeps it, by what the client shows.
+/// A stored session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// A session id, or the beginning of a ticket. A client's own sessions have none.
+    /// The key by which a client asks for it: a session id, or the beginning of a ticket. Empty on the
+    /// client's side.
     pub key: Vec<u8>,
     /// The session in the library's own form.
     pub content: Vec<u8>,
 }
 
-/// Bytes of a key of [`Kept`].
+/// Length of the key of a stored session, bytes.
 pub const KEPT_KEY_LENGTH: usize = 32;
 
-/// The key under which a kept session would be that a client asks for. Nothing if it asks for none.
+/// The key of the session that a client asks to resume. `None` if it asks for none.
 #[must_use]
 pub fn kept_key(hello: &Hello) -> Option<&[u8]> {
     // A client of TLS 1.3 that has no ticket sends a session id that means nothing.
@@ -283,28 +286,28 @@ pub fn kept_key(hello: &Hello) -> Option<&[u8]> {
     }
 }
 
-/// What a client begins a connection with.
+/// Parameters of one connection of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The host that is asked for (`proxy_ssl_server_name`). Addresses are not names.
+    /// The host name that is sent (SNI, `proxy_ssl_server_name`); `None` for addresses.
     pub name: Option<&'a str>,
-    /// A session of an earlier connection to it, as [`Session::take_kept`] gave it.
+    /// A session of an earlier connection to the same server, from [`Session::take_kept`].
     pub session: Option<&'a [u8]>,
 }
 
-/// What was looked up for a handshake before it begins.
+/// Things that the caller looked up for a handshake before it begins.
 pub struct Given<P> {
-    /// Certificates by variables, instead of those of the context.
+    /// Certificates that replace those of the context, if any: those of directives with variables.
     pub pairs: Vec<Arc<P>>,
-    /// The session that the client asks for ([`kept_key`]), if it is kept.
+    /// The session that the client asks for ([`kept_key`]), if it is stored.
     pub kept: Option<Kept>,
-    /// What authorities say of the context's certificates, for a client that asks.
+    /// OCSP answers about the context's certificates, for a client that asks.
     pub staples: Vec<Staple<P>>,
-    /// What an authority says of the certificate that is shown, whichever it is (OCSP, in DER).
+    /// An OCSP answer in DER that is sent with any certificate, instead of `staples`.
     pub answer: Option<Arc<[u8]>>,
-    /// Versions that may be spoken, if not those of the context.
+    /// Versions that are allowed, if not those of the context.
     pub versions: Option<Versions>,
-    /// One of the context's protocols (ALPN) that this client is not to have.
+    /// One of the context's protocols (ALPN) that is not offered to this client.
     pub withheld: Option<&'static [u8]>,
 }
 
@@ -321,49 +324,49 @@ impl<P> Default for Given<P> {
     }
 }
 
-/// What an authority says of a certificate.
+/// An OCSP answer about a certificate.
 pub struct Staple<P> {
     /// The certificate.
     pub pair: Arc<P>,
-    /// The answer of its responder (OCSP), in DER.
+    /// The answer of the OCSP responder, in DER.
     pub answer: Arc<[u8]>,
 }
 
-/// What a handshake has come to.
+/// The state of a handshake after a step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It goes on when more has been received, after what there is to be sent has been.
+    /// The output is to be sent; then the handshake goes on when more was received.
     Need,
-    /// It is over; with [`EarlyData::Taken`] maybe before the client has said its last.
+    /// The handshake is complete. With [`EarlyData::Taken`] the client's Finished may still be to come.
     Done,
-    /// The server asks for a certificate, which is said first ([`Session::answer`]): of a session that was
-    /// told to ask for it.
+    /// The server asks for a certificate, and the caller has to choose one ([`Session::answer`]) before the
+    /// next step.
     Asked,
-    /// The peer closed in order.
+    /// The peer has closed the session in order.
     Closed,
-    /// It has failed; what there is to be sent may be an alert.
+    /// The handshake has failed; the output may hold an alert to send.
     Failed(Failure),
 }
 
-/// Certificates in place of those of the configuration.
+/// Certificates that Lua has set in place of those of the configuration.
 #[derive(Clone, Default)]
 pub struct Shown {
-    /// These, with their keys: pairs of the engine, others are passed over.
+    /// Certificates with their keys: pairs of this engine; values of other types are ignored.
     pub pairs: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Whether those of the configuration are not shown.
+    /// Whether the certificates of the configuration are dropped.
     pub is_cleared: bool,
 }
 
-/// What reading has come to.
+/// The result of decrypting.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// All input that makes whole records was used.
+    /// All whole records of the input were used; more input is needed.
     Need,
-    /// The buffer is full, and there is more.
+    /// The buffer for plain text is full, and there is more.
     Full,
-    /// The peer has closed in order: nothing follows.
+    /// The peer has closed the session in order: nothing follows.
     Closed,
-    /// A record that is none.
+    /// The session is over: a record is invalid, or the peer sent an alert.
     Failed(Failure),
 }
 
@@ -381,12 +384,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What variables say of a session.
+/// Facts about a session, for variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Its version.
+    /// The protocol version.
     pub version: Option<Version>,
-    /// The suite, in OpenSSL's spelling.
+    /// The cipher suite, in OpenSSL's spelling.
     pub suite: Option<&'static str>,
     /// The group of the key exchange, by number; 0 where there was none.
     pub group: u16,
@@ -396,32 +399,32 @@ pub struct Info {
     pub peer_signature: u16,
     /// The protocol that was agreed on (ALPN).
     pub protocol: Option<Vec<u8>>,
-    /// Whether a session was taken up.
+    /// Whether an earlier session was resumed.
     pub is_resumed: bool,
-    /// The session's id, which is empty until it has one. In TLS 1.3, which has none, it is something that no
-    /// other connection has, as with OpenSSL.
+    /// The session's id, empty until there is one. TLS 1.3 has no ids: there it is a value that is unique to
+    /// the connection, as with OpenSSL.
     pub session_id: Vec<u8>,
-    /// What the check of the peer's certificate said.
+    /// The result of checking the peer's certificate.
     pub verification: Verified,
 }
 
-/// What the check of a certificate said.
+/// The result of checking a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verified {
     /// There was no certificate.
     #[default]
     None,
-    /// Nothing is wrong with it.
+    /// The certificate is valid.
     Sound,
-    /// The number of X509_V_ERR, which OpenSSL shares, and its text.
+    /// The check failed: OpenSSL's number of the error (`X509_V_ERR_…`), and its text.
     Failed(i64, &'static str),
 }
 
-/// A library.
+/// A TLS library.
 pub trait Engine {
     /// A certificate with its chain and key.
     type Pair: Send + Sync;
-    /// State that sessions have in common.
+    /// The parameters that sessions have in common.
     type Context: Send + Sync;
     /// One side of a connection.
     type Session: Session;
@@ -435,27 +438,28 @@ pub trait Engine {
     /// Begins the server's side of a connection.
     ///
     /// # Errors
-    /// If the library refuses what is given.
+    /// If the library refuses a part of `given`.
     fn accept(
         context: &Arc<Self::Context>,
         hello: &Hello,
         given: Given<Self::Pair>,
     ) -> Result<Self::Session, LoadError>;
 
-    /// Begins the client's side of a connection: its hello comes out of the first step.
+    /// Begins the client's side of a connection. The first step writes the ClientHello.
     ///
     /// # Errors
     /// If the library refuses the name.
     fn connect(context: &Arc<Self::Context>, target: Target<'_>) -> Result<Self::Session, LoadError>;
 }
 
-/// One side of a connection. It moves between threads, and is used by one at a time.
+/// One side of a connection. It may move between threads; one thread at a time uses it.
 pub trait Session: Send {
-    /// Goes on with the handshake: takes from the front of `input`, appends to `output`.
+    /// Goes on with the handshake: takes bytes from the front of `input`, appends bytes to be sent to
+    /// `output`.
     fn step(&mut self, input: &mut &[u8], output: &mut Vec<u8>) -> Step;
 
-    /// Decrypts records of `input` to the end of `plain`, as far as it has room. What has to be answered (an
-    /// update of keys) is appended to `output`.
+    /// Decrypts records of `input` to the end of `plain`, as far as it has room. Records that have to be sent
+    /// in answer (an update of keys) are appended to `output`.
     fn open(&mut self, input: &mut &[u8], plain: &mut Vec<u8>, output: &mut Vec<u8>) -> Opened;
 
     /// Encrypts all of `parts` into records of at most `record` bytes at the end of `output`.
@@ -464,33 +468,34 @@ pub trait Session: Send {
     /// If the session is over.
     fn seal(&mut self, parts: &[IoSlice<'_>], record: usize, output: &mut Vec<u8>) -> Result<(), Failure>;
 
-    /// Says that nothing follows.
+    /// Appends the alert that ends the session (close_notify) to `output`.
     fn close(&mut self, output: &mut Vec<u8>);
 
-    /// What there is to say of it.
+    /// Facts about the session.
     fn info(&self) -> Info;
 
-    /// The peer's certificate, if it has sent one, in DER. That of a session which was taken up is the one
-    /// that was sent when it began.
+    /// The peer's certificate in DER, if it has sent one. For a resumed session it is the one of the first
+    /// handshake.
     fn peer_certificate(&self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Sessions that are to be kept, once each.
+    /// Takes the sessions that the caller is to store. Each is returned once.
     fn take_kept(&mut self) -> Vec<Kept> {
         Vec::new()
     }
 
-    /// Whether the peer's Finished is still to come, though data can be read: what is read may have been sent
-    /// by an attacker that has recorded it (`$ssl_early_data`).
+    /// Whether data can be read though the peer's Finished is still to come. Such data may have been recorded
+    /// and sent again by an attacker (`$ssl_early_data`).
     fn is_early(&self) -> bool {
         false
     }
 
-    /// Says what a server is shown that has asked ([`Step::Asked`]); the next step goes on with it.
+    /// Sets the certificates for a server that asks for one ([`Step::Asked`]). The next step goes on with
+    /// them.
     ///
     /// # Errors
-    /// If one is weaker than the level allows, or the library refuses it.
+    /// If a certificate is weaker than the security level allows, or the library refuses it.
     fn answer(&mut self, shown: &Shown) -> Result<(), LoadError> {
         let _ = shown;
         Ok(())

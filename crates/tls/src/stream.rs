@@ -1,4 +1,5 @@
-//! The common part of streams over a session, those of clients and those of servers. Plain data.
+//! Types that both kinds of TLS streams use: those of the server's side (clients) and those to upstream
+//! servers. Plain data.
 
 use std::error::Error;
 use std::fmt;
@@ -6,21 +7,21 @@ use std::io;
 
 use crate::engine::Failure;
 
-/// Whether a session has bytes to read without receiving any.
+/// Whether a session may have decrypted bytes left to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It has none.
+    /// There are none.
     Nothing,
-    /// Its buffer was full.
+    /// There may be some: the buffer of the last read was full.
     Perhaps,
 }
 
-/// Whether something may follow the received bytes.
+/// The state of the peer's direction of a session.
 #[derive(Debug)]
 pub enum End {
-    /// It may.
+    /// More bytes may come.
     Open,
-    /// The peer has said that nothing follows.
+    /// The peer has ended it in order.
     Closed,
     /// The session broke.
     Failed(Failure),
@@ -34,13 +35,13 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    /// That of a call, by OpenSSL's name for it.
+    /// The error of a call; `call` is OpenSSL's name of it.
     #[must_use]
     pub fn of(call: &'static str, failure: Failure) -> io::Error {
         io::Error::other(Self { call, failure })
     }
 
-    /// The reason for which a connection broke, where it was TLS.
+    /// The TLS error inside an error of a connection, if it is one.
     #[must_use]
     pub fn find(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()

@@ -1,12 +1,12 @@
-//! The words of a slot and how they are packed. Pure functions.
+//! How the words of a slot of a zone's table are packed. Pure functions.
 //!
-//! Each word ends in the version of the slot's present use, so that words that belong together can be
-//! told from words of different uses.
+//! Each word ends in the version of the slot's present use, so that a reader can tell whether the words that
+//! it has read belong to the same use.
 
 /// Bits of a word that hold the version.
 const VERSION_BITS: u32 = 8;
 const VERSION_MASK: u64 = (1 << VERSION_BITS) - 1;
-/// In the state word: somebody is about to fill the slot.
+/// A bit of the state word: a writer is about to fill the slot.
 const RESERVED: u64 = 1 << VERSION_BITS;
 const PAYLOAD_SHIFT: u32 = VERSION_BITS + 1;
 
@@ -16,24 +16,24 @@ pub const PAYLOAD_MAX: u64 = u64::MAX >> PAYLOAD_SHIFT;
 /// The largest value that a slot can hold.
 pub const VALUE_MAX: u64 = u64::MAX >> VERSION_BITS;
 
-/// What a value word says.
+/// The value in a value word.
 pub(crate) const fn value_of(word: u64) -> u64 {
     word >> VERSION_BITS
 }
 
-/// The number of a use of a slot, modulo 256. A thread that stops between reading a slot and changing it is
-/// mistaken only if meanwhile the slot was used anew a multiple of 256 times and the very words that it
-/// expects are there again; then one key's state is that of another.
+/// The number of a use of a slot, modulo 256. A thread may stop between reading a slot and changing it. It
+/// then changes the state of a wrong key only if meanwhile the slot was reused a multiple of 256 times and
+/// holds the very words that the thread expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
 impl Version {
-    /// One half of a key as it stands in a slot in this use.
+    /// The word for one half of a key in this use.
     pub(crate) const fn key_word(self, half: u64) -> u64 {
         half & !VERSION_MASK | self.0
     }
 
-    /// A value as it stands in a slot in this use.
+    /// The word for a value in this use.
     pub(crate) const fn value_word(self, value: u64) -> u64 {
         debug_assert!(value <= VALUE_MAX, "a value fits its bits");
         value << VERSION_BITS | self.0
@@ -50,12 +50,12 @@ pub(crate) const fn is_half(word: u64, half: u64) -> bool {
     (word ^ half) & !VERSION_MASK == 0
 }
 
-/// What a key word says of the half of a key.
+/// The bits of a half of a key that a key word holds.
 pub(crate) const fn half_of(word: u64) -> u64 {
     word & !VERSION_MASK
 }
 
-/// The state word of a slot, as it was read.
+/// A state word of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotState(pub(crate) u64);
 
@@ -64,7 +64,7 @@ impl SlotState {
         Version(self.0 & VERSION_MASK)
     }
 
-    /// What the slot holds; 0 if it is empty.
+    /// The payload; 0 if the slot is empty.
     pub(crate) const fn payload(self) -> u64 {
         self.0 >> PAYLOAD_SHIFT
     }

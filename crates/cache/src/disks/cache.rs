@@ -23,28 +23,28 @@ use crate::journal::{Change, Record};
 use crate::key::Digest;
 use crate::placement;
 
-/// A cache may exceed its limit by this part of it until the next regular pass.
+/// The part of its limit, one in so many bytes, by which a cache may exceed it until the next regular pass.
 const BEYOND_PART: u64 = 16;
-/// It may exceed its limit by so many bytes at least.
+/// The bytes by which any cache may exceed its limit until then.
 const BEYOND_MIN_BYTES: u64 = 1 << 20;
 
-/// What stays the same from one configuration to the next, as long as the zone and the directories do.
+/// The part of a cache that the next configuration takes over if zone and directories are the same.
 pub(crate) struct Kept {
     pub(crate) disks: Vec<Arc<Disk>>,
     pub(crate) fills: Arc<Fills<Growing>>,
     /// Whether the directories are to be read once more.
     pub(crate) wants_walk: AtomicBool,
-    /// Which cache it is of those that share `copies`.
+    /// The number of this cache among those that share `copies`.
     pub(crate) number: u64,
     pub(crate) copies: Arc<Copies>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) log: SharedLog,
 }
 
-/// Where jobs log, which a reload changes.
+/// The log of jobs; a reload replaces it.
 pub(crate) type SharedLog = Arc<ArcSwap<Arc<dyn Sink>>>;
 
-/// See the file's head. What `proxy_cache NAME` refers to.
+/// A cache, as `proxy_cache NAME` refers to it.
 pub struct Cache {
     pub(crate) conf: CacheConf,
     pub(crate) kept: Arc<Kept>,
@@ -57,33 +57,34 @@ impl std::fmt::Debug for Cache {
     }
 }
 
-/// Where the file of an object is, as far as the index knows.
+/// The place of an object's file, as far as the index knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
     /// On the disk of this number.
     Disk(u8),
-    /// Perhaps on this one: not all of its files are in the index yet.
+    /// Perhaps on this disk: not all of its files are in the index yet.
     Perhaps(u8),
-    /// Nowhere. It would be put on this disk.
+    /// There is no file. A new one would be put on this disk.
     Nowhere(u8),
-    /// It can be neither read nor stored at the moment: the disks that matter are left out.
+    /// The object can be neither read nor stored at the moment: the disks for it are left out because they
+    /// fail.
     Out,
 }
 
 impl Cache {
-    /// The name of its zone.
+    /// The name of the cache's zone.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.conf.zone.name()
     }
 
-    /// How it is configured.
+    /// The cache's settings.
     #[must_use]
     pub fn conf(&self) -> &CacheConf {
         &self.conf
     }
 
-    /// What is known of its objects.
+    /// The index of the cache's objects.
     ///
     /// # Panics
     /// Before the zones of the configuration are open.
@@ -92,26 +93,26 @@ impl Cache {
         Index::new(self.conf.zone.table_with_values())
     }
 
-    /// Which responses are on their way in.
+    /// Responses that are being fetched into the cache.
     #[must_use]
     pub fn fills(&self) -> &Arc<Fills<Growing>> {
         &self.kept.fills
     }
 
-    /// Where an object's file is. Looks at the index alone.
+    /// The place of an object's file. Looks at the index only, not at the disk.
     #[must_use]
     pub fn whereabouts(&self, digest: Digest) -> Whereabouts {
         self.whereabouts_of(digest, self.index().get(digest))
     }
 
-    /// The same with what the index has just said of the object.
+    /// As [`whereabouts`](Self::whereabouts), for a caller that has looked the object up already.
     #[must_use]
     pub fn whereabouts_of(&self, digest: Digest, known: Option<Object>) -> Whereabouts {
         if let Some(Stored::File(file)) = known.map(|object| object.stored) {
             match self.kept.disks.get(usize::from(file.disk)) {
                 Some(disk) if disk.is_out() => return Whereabouts::Out,
                 Some(_) => return Whereabouts::Disk(file.disk),
-                // There were more disks once.
+                // The cache had more disks in an earlier configuration.
                 None => {}
             }
         }
@@ -122,13 +123,13 @@ impl Cache {
         }
     }
 
-    /// The disk that a new object is put on, if one takes it.
+    /// The disk that a new object is put on; `None` if all are full or left out.
     pub(crate) fn disk_for_new(&self, digest: Digest) -> Option<u8> {
         self.first_disk(digest, |disk| !disk.is_out() && !disk.is_full())
     }
 
-    /// The disk that an object is on, if it is where it is put: the first in the order of its digest that is
-    /// not left out.
+    /// The disk that an object belongs on: of those that are not left out, the first in the order of its
+    /// digest.
     pub(crate) fn disk_for(&self, digest: Digest) -> Option<u8> {
         self.first_disk(digest, |disk| !disk.is_out())
     }
@@ -170,31 +171,32 @@ impl Cache {
         directory.join(self.conf.levels.relative(digest))
     }
 
-    /// A worker process begins to update an object: others wait for it, or do without. Where that cannot be
-    /// told, because too many processes use the zone, everybody may.
+    /// Marks an object as being updated by this worker process: other processes wait for it, or use the stale
+    /// object. If too many processes use the zone, this one has no number in it and is always allowed to
+    /// update.
     ///
     /// # Errors
-    /// When others were always faster.
+    /// When other threads changed the entry at each attempt.
     pub fn begin_update(&self, digest: Digest) -> Result<Update, Contended> {
         let Some(own) = self.own_number() else { return Ok(Update::Begun) };
         let zone = &self.conf.zone;
         self.index().begin_update(digest, own, |number| zone.has_worker(u32::from(number)))
     }
 
-    /// The update that this process has begun is given up.
+    /// Gives up the update that this process has begun.
     ///
     /// # Errors
-    /// When others were always faster.
+    /// When other threads changed the entry at each attempt.
     pub fn end_update(&self, digest: Digest) -> Result<(), Contended> {
         self.own_number().map_or(Ok(()), |own| self.index().end_update(digest, own))
     }
 
-    /// Whether a process that is there updates the object.
+    /// Whether a process updates the object; a mark of a process that has ended does not count.
     pub(crate) fn is_updated(&self, object: &Object) -> bool {
         object.updated_by != 0 && self.conf.zone.has_worker(u32::from(object.updated_by))
     }
 
-    /// Whether another process that is there updates the object, or fetches it for the first time.
+    /// Whether another process updates the object, or fetches it for the first time.
     #[must_use]
     pub fn is_updated_elsewhere(&self, digest: Digest) -> bool {
         let known = self.index().get(digest).filter(|object| self.is_updated(object));
@@ -205,7 +207,7 @@ impl Cache {
         self.conf.zone.own_number().and_then(|number| u16::try_from(number).ok())
     }
 
-    /// Removes a file, unless another one has its name by now, and forgets it.
+    /// Removes a file and its entry in the index, unless another file has got the name by now.
     pub fn remove(
         self: &Arc<Self>,
         identity: Identity,
@@ -216,20 +218,21 @@ impl Cache {
         disk.submit(pool, move |blocking, root| cache.remove_now(blocking, root, &identity), |done| done)
     }
 
-    /// Remembers that the upstream has failed with this status, without a file, until a time in Unix seconds.
+    /// Remembers that the upstream has failed with `status`, until `valid_s`, Unix seconds. No file is
+    /// written.
     pub fn remember_error(self: &Arc<Self>, digest: Digest, status: u16, valid_s: u64) -> Task<()> {
         let Some(number) = self.disk_for(digest) else { return Task::ready(()) };
         let cache = Arc::clone(self);
         self.kept.disks[usize::from(number)].pool().submit(move |_| {
-            // It is asked again, where others were faster.
+            // If other threads change the entry at each attempt, the upstream is just asked again.
             let _ = cache.index().publish(digest, Stored::Error { status, valid_s }, now_s());
         })
     }
 }
 
-/// What jobs tell of objects.
+/// Called by jobs in the pools of disks, to keep the index up to date.
 impl Cache {
-    /// A file is there from here on, used now.
+    /// Puts a file that has just got its name into the index, as used now.
     pub(crate) fn publish(&self, digest: Digest, file: File) {
         let (index, now_s) = (self.index(), now_s());
         self.kept.copies.forget(self.kept.number, digest);
@@ -240,7 +243,7 @@ impl Cache {
                 self.kept.wants_walk.store(true, Ordering::Relaxed);
             }
             Ok(_) => {}
-            // Where others are faster the file is found when it is looked for.
+            // The entry stays as it is; the file is found when a request looks for it on the disk.
             Err(Contended) => return,
         }
         self.account(i64::from(file.blocks) - blocks_of(before));
@@ -248,7 +251,7 @@ impl Cache {
         self.note(file.disk, Change::Added(record));
     }
 
-    /// There is no file on this disk any more.
+    /// Notes that an object's file on this disk is gone.
     pub(crate) fn forget_file(&self, digest: Digest, disk: u8) {
         self.kept.copies.forget(self.kept.number, digest);
         let known = self.index().get(digest).map(|object| object.stored);
@@ -258,8 +261,8 @@ impl Cache {
         self.note(disk, Change::Dropped(digest));
     }
 
-    /// There is a file that the index does not know, as it could not be removed: directories are read once
-    /// more, and each file found is kept or goes.
+    /// Notes that a file could not be removed and is not in the index: the directories are read once more,
+    /// and each file found is entered or removed.
     pub(crate) fn note_left_behind(&self) {
         self.kept.wants_walk.store(true, Ordering::Relaxed);
     }
@@ -272,33 +275,33 @@ impl Cache {
         }
     }
 
-    /// Whether files of so many bytes are so much too large that the next regular pass is too late. As in
-    /// nginx that one, ten seconds later at most, is soon enough for a little.
+    /// Whether `bytes` exceed the limit by so much that a pass is needed at once. As in nginx, the next
+    /// regular pass, within ten seconds, is soon enough for a small excess.
     pub(crate) fn is_far_beyond(&self, bytes: u64) -> bool {
         let limit = self.conf.max_bytes;
         bytes >= limit.saturating_add((limit / BEYOND_PART).max(BEYOND_MIN_BYTES))
     }
 
-    /// What all files take, as far as is known, bytes.
+    /// Size of all files that the index knows, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let blocks = self.blocks().load(Ordering::Relaxed).cast_signed();
         u64::try_from(blocks).unwrap_or(0) * BLOCK_BYTES
     }
 
-    /// Objects in its index, as of the last pass over it.
+    /// The number of objects in the index, as of the last pass over it.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.counted_objects().load(Ordering::Relaxed)
     }
 
-    /// What a pass over the index has found.
+    /// Stores the sums that a pass over the index has made.
     pub(crate) fn note_size(&self, bytes: u64, objects: u64) {
         self.blocks().store(bytes / BLOCK_BYTES, Ordering::Relaxed);
         self.counted_objects().store(objects, Ordering::Relaxed);
     }
 
-    /// All directories were read.
+    /// Logs that all directories were read, as nginx does.
     pub(crate) fn say_loaded(&self) {
         let mib = self.bytes() as f64 / f64::from(1 << 20);
         let path = self.conf.disks[0].path.display();
@@ -311,7 +314,7 @@ impl Cache {
         }
     }
 
-    /// Logs what no request is to blame for.
+    /// Logs a message that belongs to no request.
     pub(crate) fn say(&self, level: Level, text: &str) {
         self.kept.log.load().log(level, format_args!("{text}"));
     }
@@ -324,7 +327,7 @@ fn blocks_of(stored: Option<Stored>) -> i64 {
     }
 }
 
-/// Unix seconds.
+/// The time, Unix seconds.
 pub(crate) fn now_s() -> u64 {
     clock::unix_ms() / 1000
 }

@@ -7,21 +7,21 @@ use clearway_zone::Zone;
 
 use crate::levels::Levels;
 
-/// Everything that describes a cache.
+/// The settings of one cache.
 #[derive(Clone)]
 pub struct CacheConf {
-    /// Where its index is (`keys_zone=`).
+    /// The zone of its index (`keys_zone=`).
     pub zone: Arc<Zone>,
-    /// Where its files lie: the first is the directory that the directive begins with. At most
-    /// [`DISKS_MAX`](crate::disks::CacheConf::DISKS_MAX).
+    /// The directories of its files, the one that the directive begins with first. At most
+    /// [`DISKS_MAX`](Self::DISKS_MAX).
     pub disks: Vec<DiskConf>,
-    /// Folders between a directory and a file (`levels=`).
+    /// The levels of subdirectories (`levels=`).
     pub levels: Levels,
-    /// What nobody has asked for in so many seconds is removed (`inactive=`, 600 by default).
+    /// An object that was not asked for in so many seconds is removed (`inactive=`, 600 by default).
     pub inactive_s: u64,
-    /// All files together (`max_size=`), bytes; `u64::MAX` without a limit.
+    /// The limit of the size of all files (`max_size=`), bytes; `u64::MAX` without a limit.
     pub max_bytes: u64,
-    /// What is to be left of each file system (`min_free=`), bytes; 0 by default.
+    /// Free room to be left on each file system (`min_free=`), bytes; 0 by default.
     pub min_free_bytes: u64,
     /// How fast directories are read at start (`loader_files=`, `loader_threshold=`, `loader_sleep=`).
     pub loader: Pace,
@@ -30,7 +30,7 @@ pub struct CacheConf {
 }
 
 impl CacheConf {
-    /// Disks of a cache at most: what the index has room for.
+    /// The most disks of a cache: an entry of the index has four bits for the disk.
     pub const DISKS_MAX: usize = 16;
 }
 
@@ -39,16 +39,17 @@ impl CacheConf {
 pub struct DiskConf {
     /// The directory, absolute.
     pub path: PathBuf,
-    /// Its part of all objects, against the others'. 0: nothing is put there any more.
+    /// Its share of new objects in proportion to the weights of the other disks. 0: no new ones.
     pub weight: u32,
 }
 
-/// Where files are written before they are complete.
+/// Where files are before they are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TempPlace {
-    /// Where they are going to be, under their name with ten digits behind (`use_temp_path=off`).
+    /// In their final directory, with ten digits behind their name (`use_temp_path=off`).
     Beside,
-    /// In a directory of their own (`proxy_temp_path`). One on another file system costs a copy.
+    /// In a directory for temporary files (`proxy_temp_path`). If that is on another file system, each file
+    /// is copied.
     Below {
         /// The directory, absolute.
         directory: PathBuf,
@@ -57,14 +58,14 @@ pub enum TempPlace {
     },
 }
 
-/// How much is done in a row.
+/// How much work is done in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Files at most.
+    /// The most files in a row.
     pub files: u32,
-    /// Milliseconds at most.
+    /// The longest time in a row, milliseconds.
     pub threshold_ms: u64,
-    /// The pause behind that, milliseconds.
+    /// The pause after that, milliseconds.
     pub sleep_ms: u64,
 }
 

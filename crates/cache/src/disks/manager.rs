@@ -1,11 +1,11 @@
-//! Looks after caches: reads what is there at start, writes down what changes, removes what is inactive or
-//! too much, asks disks that are left out. One thread for all caches of the process, which only decides (what
-//! of it falls to which process `role` says);
-//! what may wait for a disk is a job in that disk's pool, one of each kind at a time, so that a disk that
-//! hangs holds nothing but itself.
+//! The cache manager: it loads the index at start, writes changes of the index down, removes objects that are
+//! inactive or beyond a limit, and checks disks that are left out. One thread for all caches of the process;
+//! it only decides. All that may wait for a disk is a job in that disk's pool, one of each kind at a time, so
+//! a disk that hangs holds up only itself. `role` tells which tasks fall to this process.
 //!
-//! There is no list of objects by age: a pass over the slots of the index finds what is inactive, and sums up
-//! what there is of each age. Where that is too much a second pass picks from the oldest age on.
+//! There is no list of objects by age. A pass over the slots of the index finds inactive objects and sums up
+//! the blocks of each age. If that is beyond a limit, a second pass picks objects to remove, from the oldest
+//! age on.
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -31,30 +31,30 @@ use crate::ages::Ages;
 use crate::index::{BLOCK_BYTES, File, Object, Stored};
 use crate::key::Digest;
 
-/// Slots that are looked at in a row.
+/// Slots of the index that are scanned in a row.
 const SLICE_SLOTS: usize = 1 << 17;
-/// The pause behind that, ms.
+/// The pause between two such slices, ms.
 const SLICE_PAUSE_MS: u64 = 10;
-/// Between two passes at least, ms.
+/// The shortest time between two passes, ms.
 const PASS_MIN_MS: u64 = 1000;
-/// Between two passes at most, as in nginx, ms.
+/// The longest time between two passes, as in nginx, ms.
 const PASS_MAX_MS: u64 = 10_000;
-/// Between two looks at a disk and its directory, ms.
+/// The time between two checks of a disk and its directory, ms.
 const LOOK_MS: u64 = 10_000;
-/// Between two walks that nobody has asked for, ms.
+/// The shortest time between two walks through the directories, ms.
 const WALK_MS: u64 = 600_000;
-/// An index with more objects than so many tenths of its slots begins to forget some for others.
+/// Objects are evicted once an index has more of them than so many tenths of its slots.
 const FULL_TENTHS: u64 = 7;
-/// Of what lies on a full disk one in so many bytes goes for others.
+/// On a full disk one in so many bytes of the cache is evicted.
 const ROOM_PART: u64 = 16;
-/// So much at least, bytes.
+/// The least that is evicted on a full disk, bytes.
 const ROOM_MIN_BYTES: u64 = 256 << 10;
-/// Bits that a zone has for each disk whose objects are known.
+/// Bits in the zone's word for each disk: they tell whether its snapshot and journal were read.
 const KNOWN_BITS: u32 = 4;
-/// Objects that are picked in one pass.
+/// The most objects that one pass picks for removal.
 const VICTIMS_MAX: usize = 1 << 14;
 
-/// The thread's work, until it is to stop.
+/// Runs the manager's thread until it is told to stop.
 pub(crate) fn run(
     (blocking, stop): (&Blocking, &Stop),
     role: Role,
@@ -69,7 +69,7 @@ pub(crate) fn run(
     }
 }
 
-/// State between one turn and the next.
+/// The manager's state between two turns.
 #[derive(Default)]
 pub(crate) struct Manager {
     works: Vec<Work>,
@@ -77,7 +77,8 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Does what is due, and says when to come back unless the alarm rings, monotonic ms.
+    /// Does all that is due. Returns the time of the next turn, monotonic ms; the alarm may call for one
+    /// earlier.
     pub(crate) fn turn(
         &mut self,
         (blocking, now_ms): (&Blocking, u64),
@@ -87,7 +88,7 @@ impl Manager {
     ) -> u64 {
         let (works, caches) = (&mut self.works, current.load_full());
         works.retain(|work| caches.iter().any(|cache| Arc::ptr_eq(&cache.kept, &work.kept)));
-        // What others ask for rings no bell here.
+        // Wishes of other processes do not ring this process's alarm, so they are looked for every second.
         let mut due_ms = now_ms + if role == Role::Manages { PASS_MIN_MS } else { PASS_MAX_MS };
         for cache in caches.iter() {
             let known = works.iter().position(|work| Arc::ptr_eq(&cache.kept, &work.kept));
@@ -105,7 +106,7 @@ impl Manager {
     }
 }
 
-/// What is to be done for one cache.
+/// The state of the manager's work for one cache.
 struct Work {
     role: Role,
     kept: Arc<Kept>,
@@ -116,19 +117,19 @@ struct Work {
     walked_ms: u64,
 }
 
-/// What is to be done on one disk.
+/// The state of the manager's work on one disk.
 #[derive(Default)]
 struct DiskWork {
     loading: Loading,
     load_due_ms: u64,
     write_due_ms: Option<u64>,
-    /// Something was given to be written; there is no result yet.
+    /// Whether changes were handed to a job, whose result is still to be looked at.
     is_writing: bool,
     remove_due_ms: u64,
     look_due_ms: u64,
-    /// What may still be written, as of the last look, bytes.
+    /// Free bytes on the file system, as of the last check.
     free_bytes: Option<u64>,
-    /// How far its directory was read, between two parts of it.
+    /// The position of the walk through the directory, between two parts of it.
     walk: Option<Walk>,
     loads: Arc<Job<Walked>>,
     writes: Arc<Job<()>>,
@@ -137,7 +138,7 @@ struct DiskWork {
     victims: VecDeque<Victim>,
 }
 
-/// How far the files of a disk are known.
+/// How far the index of a disk was loaded.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Loading {
     #[default]
@@ -146,7 +147,7 @@ enum Loading {
     Done,
 }
 
-/// A kind of job: whether one is on its way, and what the last one has left.
+/// A kind of job: whether one is under way, and the result of the last one until it is taken.
 struct Job<T> {
     is_on_its_way: AtomicBool,
     left: Mutex<Option<T>>,
@@ -158,7 +159,7 @@ impl<T> Default for Job<T> {
     }
 }
 
-/// Says that a job has ended, also one that no thread has taken.
+/// A guard that marks the job as ended when it is dropped, also if no thread has run it.
 struct OnItsWay<T> {
     job: Arc<Job<T>>,
     alarm: Arc<Alarm>,
@@ -180,7 +181,7 @@ impl<T: Send + 'static> Job<T> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Has it done in the pool of a disk, also of one that is left out.
+    /// Begins the job in the pool of a disk, also of one that is left out.
     fn begin(
         self: &Arc<Self>,
         cache: &Arc<Cache>,
@@ -223,7 +224,7 @@ impl Work {
         }
     }
 
-    /// Does what is due, and says when to come back, monotonic ms.
+    /// Does all that is due for the cache. Returns the time of the next turn, monotonic ms.
     fn step(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
         if self.role == Role::Assists {
             return self.assist(cache, now_ms);
@@ -246,7 +247,8 @@ impl Work {
         due_ms.min(self.step_pass(cache, now_ms))
     }
 
-    /// What is left to do where another process manages.
+    /// The work in a process that does not manage the cache: it passes on wishes, writes its own changes,
+    /// checks its disks.
     fn assist(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
         cache.pass_wishes_on();
         let disks = (0..).zip(&mut self.disks).map(|(number, disk)| {
@@ -255,7 +257,7 @@ impl Work {
         disks.min().unwrap_or(now_ms + PASS_MAX_MS)
     }
 
-    /// Begins a pass when it is time, and goes on with it.
+    /// Begins a pass when it is due, and scans its next slice.
     fn step_pass(&mut self, cache: &Arc<Cache>, now_ms: u64) -> u64 {
         if self.pass.is_idle() {
             if self.disks.iter().any(|disk| !disk.victims.is_empty() || disk.removes.is_on_its_way()) {
@@ -285,7 +287,7 @@ impl Work {
         if self.disks.iter().all(|disk| disk.victims.is_empty()) {
             return self.pass_due_ms;
         }
-        // There may be more, and room is to be looked for anew.
+        // There may be more to remove; free room is to be measured anew.
         self.pass_due_ms = now_ms;
         self.disks.iter_mut().for_each(|disk| (disk.free_bytes, disk.look_due_ms) = (None, now_ms));
         now_ms
@@ -299,7 +301,8 @@ impl DiskWork {
         due_ms.min(self.step_remove(cache, number, now_ms)).min(self.step_look(cache, number, now_ms))
     }
 
-    /// What was written down, then the walk, part by part.
+    /// Loads the index of a disk: first snapshot and journal, then the walk through the directory, part by
+    /// part.
     fn step_load(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
         let later_ms = now_ms + PASS_MAX_MS;
         if self.loading == Loading::Done || self.loads.is_on_its_way() {
@@ -315,7 +318,7 @@ impl DiskWork {
                 self.load_due_ms = now_ms + cache.conf.loader.sleep_ms;
             }
             None if self.loading == Loading::Walking && self.walk.is_none() => {
-                // It has failed, or was refused.
+                // The job has failed, or the pool refused it.
                 self.loading = Loading::Not;
                 self.load_due_ms = now_ms + LOOK_MS;
             }
@@ -342,7 +345,8 @@ impl DiskWork {
         if !has_waiting || self.writes.is_on_its_way() {
             return now_ms + PASS_MAX_MS;
         }
-        // A disk that is full is not asked, and does not say so, five times a second.
+        // After a failure, as on a full disk, the next attempt waits for longer, so that it does not fail and
+        // log five times a second.
         let has_failed = std::mem::take(&mut self.is_writing) && self.writes.take().is_none();
         let pause_ms = if has_failed { LOOK_MS } else { notes::FLUSH_MS };
         let due_ms = *self.write_due_ms.get_or_insert(now_ms + pause_ms);
@@ -378,8 +382,8 @@ impl DiskWork {
         now_ms + PASS_MAX_MS
     }
 
-    /// Whether the directory is still that of its path, how much room there is, whether a disk that is left
-    /// out takes files again.
+    /// Checks a disk: whether its path still names the same directory, how much room there is, whether it
+    /// takes files again if it was left out.
     fn step_look(&mut self, cache: &Arc<Cache>, number: u8, now_ms: u64) -> u64 {
         self.free_bytes = self.looks.take().or(self.free_bytes);
         if now_ms < self.look_due_ms || self.looks.is_on_its_way() {
@@ -393,7 +397,7 @@ impl DiskWork {
     }
 }
 
-/// An object that is to go.
+/// An object that is to be removed.
 #[derive(Clone, Copy)]
 pub(crate) struct Victim {
     digest: Digest,
@@ -402,7 +406,7 @@ pub(crate) struct Victim {
     counter: &'static Counter,
 }
 
-/// A look at all slots, or two.
+/// A pass over all slots of the index, or two if objects are to be picked.
 #[derive(Default)]
 struct Pass {
     stage: Stage,
@@ -420,7 +424,7 @@ enum Stage {
     Pick(Limits),
 }
 
-/// What a look has summed up.
+/// The sums that the first pass makes.
 #[derive(Default)]
 struct Found {
     all: Ages,
@@ -430,14 +434,14 @@ struct Found {
     idle_max_s: u64,
 }
 
-/// What is too much, in all, in number, on each disk.
+/// How much is to be evicted: of the cache's bytes, of the number of objects, on each disk.
 struct Limits {
     all: Limit,
     count: Limit,
     disks: Vec<Limit>,
 }
 
-/// What was unused for so long may go, until so many blocks have.
+/// Objects that were unused for at least `idle_s` are evicted until `blocks_left` blocks are freed.
 #[derive(Clone, Copy)]
 struct Limit {
     idle_s: u64,
@@ -450,7 +454,7 @@ impl Limit {
         Self { idle_s, blocks_left: bytes.div_ceil(BLOCK_BYTES) }
     }
 
-    /// Whether an object is to go for this limit.
+    /// Whether an object is to be evicted for this limit.
     fn wants(&self, idle_s: u64) -> bool {
         self.blocks_left > 0 && idle_s >= self.idle_s
     }
@@ -474,8 +478,8 @@ impl Pass {
         matches!(self.stage, Stage::Idle)
     }
 
-    /// Looks at a slice of the index. When all is done: the longest time for which an object that stays is
-    /// unused, seconds.
+    /// Scans a slice of the index. At the end of the pass it returns the longest time for which a remaining
+    /// object was unused, seconds.
     fn go_on(
         &mut self,
         cache: &Cache,
@@ -542,11 +546,11 @@ impl Found {
         }
     }
 
-    /// What is too much; the cache is told how much there is.
+    /// How much is to be evicted; `None` if nothing is. Stores the sums in the cache's counters.
     fn limits(&self, cache: &Cache, free_bytes: &[Option<u64>]) -> Option<Limits> {
         let (conf, bytes) = (&cache.conf, self.all.bytes());
         cache.note_size(bytes, self.objects);
-        // In nginx's terms: what is as large as the limit is too large.
+        // As in nginx, a size that is equal to the limit is already too large.
         let beyond = |bytes: u64, limit: u64| if bytes >= limit { bytes - limit + 1 } else { 0 };
         let objects_max = cache.index().room() as u64 / 10 * FULL_TENTHS;
         let count = beyond(self.objects, objects_max) * BLOCK_BYTES;
@@ -554,7 +558,7 @@ impl Found {
             Some(free) if conf.min_free_bytes > 0 => beyond(conf.min_free_bytes, *free),
             _ => 0,
         };
-        // Where something has found no room, a part of what lies there goes.
+        // A disk on which a file found no room evicts a part of its objects.
         let room_on = |disk: &Disk, ages: &Ages| match disk.take_wants_room() {
             true => (ages.bytes() / ROOM_PART).max(ROOM_MIN_BYTES),
             false => 0,
@@ -574,7 +578,7 @@ impl Found {
 }
 
 impl Limits {
-    /// Whether an object is to go, which counts for all of them then.
+    /// Whether an object is to be evicted for any limit. Its blocks then count for all of them.
     fn want(&mut self, idle_s: u64, file: Option<File>) -> bool {
         let (blocks, disk) =
             file.map_or((0, usize::MAX), |file| (u64::from(file.blocks), usize::from(file.disk)));
@@ -592,10 +596,10 @@ impl Limits {
     }
 }
 
-/// What jobs of the manager do.
+/// The work of the manager's jobs.
 impl Cache {
-    /// Tells the index what was written down, unless it knows: it is not new where a worker process has
-    /// followed another one that has come to an end of this.
+    /// Reads snapshot and journal of a disk into the index, unless an earlier worker process has done so: the
+    /// index outlives workers.
     fn recover(&self, blocking: &Blocking, root: &Root, number: u8) -> Result<(), DiskError> {
         if self.is_recovered(number) {
             return Ok(());
@@ -610,14 +614,15 @@ impl Cache {
         Ok(())
     }
 
-    /// Whether the index, which outlives workers, has what was written down of this disk.
+    /// Whether snapshot and journal of this disk were read into the index.
     fn is_recovered(&self, number: u8) -> bool {
         let (mask, known) = self.known_bits(number);
         self.known().load(Ordering::Acquire) & mask == known
     }
 
-    /// Which bits of the zone's note are the disk's, and which of them are set where its objects are known:
-    /// by its path, since another configuration may have another disk under this number.
+    /// The bits of the zone's word for this disk: a mask, and their value once its snapshot was read. The
+    /// value depends on the disk's path, since another configuration may have another disk under the same
+    /// number.
     fn known_bits(&self, number: u8) -> (u64, u64) {
         let path = self.conf.disks[usize::from(number)].path.as_os_str().as_bytes();
         let mark = u64::from(crc32fast::hash(path)) & mask_of(KNOWN_BITS) | 1;
@@ -625,7 +630,7 @@ impl Cache {
         (mask_of(KNOWN_BITS) << shift, mark << shift)
     }
 
-    /// Removes objects, those that were used or stored anew meanwhile excepted.
+    /// Removes objects, except those that were used or stored anew since they were picked.
     fn remove_victims(
         &self,
         blocking: &Blocking,
@@ -651,7 +656,7 @@ impl Cache {
                 Ok(()) => has_removed = true,
             }
             if clock::monotonic_ms() >= begin_ms + self.conf.manager.threshold_ms {
-                // The next pass finds the others.
+                // The next pass finds the remaining ones.
                 break;
             }
         }

@@ -1,7 +1,7 @@
-//! Caches as they run: the disks, and the operations on their files.
+//! Caches at run time: their disks, and the operations on files.
 //!
-//! A [`Cache`] is what `proxy_cache_path` describes. What may wait for a disk is a job in that disk's pool;
-//! the index is told by the job that has done it. [`Caches`] is what a worker process has of them all.
+//! A [`Cache`] is one `proxy_cache_path`, [`Caches`] all of a worker process. Every operation that may wait
+//! for a disk is a job in that disk's pool; the job itself updates the index when it is done.
 
 mod alarm;
 mod cache;

@@ -1,12 +1,13 @@
-//! What a disk's index holds is written down beside its files, in `.clearway`: a snapshot, and a journal of
-//! the changes since. After a start objects are known at once; the walk through the directory corrects it.
+//! The index entries of a disk are written to its directory `.clearway`: a snapshot, and a journal of the
+//! changes since. After a start they are read first, so that objects are known at once; the walk through the
+//! cache's directory then corrects the index.
 //!
-//! 1. Changes wait in a queue and are appended every [`FLUSH_MS`] by a job in the disk's pool. Of several
-//!    processes each opens the journal by its name and holds a lock while it appends whole entries.
-//! 2. When the journal has grown large one process gives it the name `journal.old`, a snapshot is written
-//!    beside, gets its name, and `journal.old` is removed. What is read is the snapshot, the old journal,
-//!    the journal.
-//! 3. Nothing is synced: what is lost, or wrong, costs a look at the disk.
+//! 1. Changes wait in a queue and are appended every [`FLUSH_MS`] by a job in the disk's pool. Each of
+//!    several processes opens the journal by its name and holds a lock while it appends whole entries.
+//! 2. When the journal has grown large, one process renames it to `journal.old`, writes a new snapshot,
+//!    renames that over the present one, and removes `journal.old`. A start reads the snapshot, then
+//!    `journal.old`, then the journal.
+//! 3. Nothing is synced: an entry that is lost or wrong costs a look at the disk.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -24,38 +25,39 @@ use crate::journal::{self, Change, ENTRY_BYTES, HEAD_BYTES, Record, SnapshotWrit
 
 /// How long a change waits to be written, ms.
 pub(crate) const FLUSH_MS: u64 = 200;
-/// Changes that wait at most.
+/// The most changes that may wait.
 const WAITING_MAX: usize = 1 << 16;
-/// A journal up to this size never makes a snapshot, bytes.
+/// The least size of a journal that is replaced by a snapshot, bytes.
 const JOURNAL_MIN_BYTES: u64 = 1 << 20;
-/// Slots of the index that are looked at for a piece of a snapshot.
+/// Slots of the index that are scanned for one write to a snapshot.
 const SCAN_SLOTS: usize = 1 << 14;
-/// What is read at a time, bytes: whole blocks of a snapshot.
+/// Bytes of a snapshot that are read at a time: whole blocks.
 const READ_BYTES: usize = 16 * journal::BLOCK_BYTES;
-/// What is read of a journal at a time, bytes: whole entries.
+/// Bytes of a journal that are read at a time: whole entries.
 const READ_ENTRIES_BYTES: usize = (1 << 14) * ENTRY_BYTES;
 
 const MODE: u32 = 0o600;
-/// The directory, which nginx's loader empties: it would not keep what is in it.
+/// The directory of snapshot and journal. nginx's cache loader removes the files in it, since it does not
+/// know them.
 pub(crate) const DIRECTORY: &str = ".clearway";
 const SNAPSHOT: &str = ".clearway/index";
 const SNAPSHOT_NEW: &str = ".clearway/index.new";
 const JOURNAL: &str = ".clearway/journal";
 const JOURNAL_OLD: &str = ".clearway/journal.old";
 
-/// The changes of one disk.
+/// The changes of one disk that are still to be written, and the sizes of its two files.
 #[derive(Default)]
 pub(crate) struct Notes {
     waiting: SegQueue<Change>,
     count: AtomicUsize,
-    /// How long the journal was when it was written to last, bytes.
+    /// Length of the journal after the last write, bytes.
     journal_bytes: AtomicU64,
-    /// How long the last snapshot is, bytes.
+    /// Length of the last snapshot, bytes.
     snapshot_bytes: AtomicU64,
 }
 
 impl Notes {
-    /// Something has changed; whether it is the first that waits.
+    /// Adds a change. Returns whether it is the only one that waits.
     pub(crate) fn push(&self, change: Change) -> bool {
         let before = self.count.fetch_add(1, Ordering::AcqRel);
         if before >= WAITING_MAX {
@@ -71,7 +73,7 @@ impl Notes {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Writes what waits.
+    /// Appends the waiting changes to the journal.
     pub(crate) fn flush(&self, blocking: &Blocking, directory: &Directory) -> io::Result<()> {
         let mut out = Vec::new();
         while let Some(change) = self.waiting.pop() {
@@ -84,7 +86,8 @@ impl Notes {
         Ok(())
     }
 
-    /// Rule 2, when it is time: a snapshot of this disk's objects. In one process alone.
+    /// Replaces a journal that has grown large by a snapshot of this disk's objects (rule 2). Called in one
+    /// process only.
     pub(crate) fn shorten(
         &self,
         blocking: &Blocking,
@@ -103,7 +106,7 @@ impl Notes {
     }
 }
 
-/// Appends entries to the journal; how long it is with them, bytes.
+/// Appends entries to the journal. Returns its new length, bytes.
 fn append(blocking: &Blocking, directory: &Directory, bytes: &[u8]) -> io::Result<u64> {
     let name = Path::new(JOURNAL);
     let found = match directory.open_to_change(blocking, name) {
@@ -118,17 +121,17 @@ fn append(blocking: &Blocking, directory: &Directory, bytes: &[u8]) -> io::Resul
         }
         found => found,
     }?;
-    // It ends with the descriptor, and with the process. A journal that has another name by now is complete
-    // in the snapshot that is being written: the index is told first.
+    // The lock ends with the descriptor, and with the process. If the journal was renamed in between, its
+    // changes are in the snapshot that is being written, since the index is changed before the journal.
     found.lock()?;
     let length = clearway_os::stat::of(std::os::fd::AsFd::as_fd(&found))?.size;
-    // An entry that is not whole would shift all behind it.
+    // Bytes of an incomplete entry are overwritten: they would shift all later entries.
     let end = length / ENTRY_BYTES as u64 * ENTRY_BYTES as u64;
     found.write_all_at(bytes, end)?;
     Ok(end + bytes.len() as u64)
 }
 
-/// Rule 2. How long it is, bytes.
+/// Writes a snapshot (rule 2). Returns its length, bytes.
 fn write_snapshot(
     blocking: &Blocking,
     directory: &Directory,
@@ -156,10 +159,10 @@ fn write_snapshot(
     Ok(written + out.len() as u64)
 }
 
-/// Tells the index of all that was written down of this disk; how many objects that were.
+/// Enters the objects of snapshot and journals into the index. Returns how many there were.
 ///
 /// # Errors
-/// As the system says, but for files that are not there.
+/// The system's error; files that do not exist are none.
 pub(crate) fn recover(
     blocking: &Blocking,
     directory: &Directory,
@@ -167,7 +170,8 @@ pub(crate) fn recover(
 ) -> io::Result<u64> {
     let now_s = now_s();
     let mut known = 0;
-    // What requests have found meanwhile is newer; it has an inode, which is not written down.
+    // An entry that a request has made since the start is newer. It is told by its inode, which snapshots do
+    // not hold.
     let is_newer = |digest| {
         let found = index.get(digest).map(|object| object.stored);
         matches!(found, Some(Stored::File(file)) if file.inode != 0)
@@ -199,8 +203,8 @@ pub(crate) fn recover(
     Ok(known)
 }
 
-/// Reads a file from a place on in parts of this size. One that is not there, or does not begin as a
-/// snapshot does, is empty.
+/// Reads a file from offset `begin` on, in parts of `size` bytes. A file that does not exist, or lacks the
+/// head of a snapshot where `begin` skips one, counts as empty.
 fn read_parts(
     blocking: &Blocking,
     directory: &Directory,

@@ -1,4 +1,5 @@
-//! Changes of caches that no request makes.
+//! Tests of the cache manager: removal of inactive and excess objects, loading at start, snapshots, disks
+//! that hang or fail.
 #![expect(clippy::disallowed_methods, reason = "tests look at the files themselves")]
 
 use std::fs;
@@ -36,7 +37,7 @@ fn all_files_together_are_smaller_than_the_limit() {
     let keys = keys(60);
     for (number, key) in (0..).zip(&keys) {
         scratch.store(key, b"hello").unwrap();
-        // The first is the one that was used last.
+        // Each object gets a time of use; the first one keeps its own, which is the latest.
         let stored =
             scratch.cache.index().get(key.digest()).filter(|_| number > 0).map(|object| object.stored);
         let used_s = super::cache::now_s() - 500 + number;
@@ -63,7 +64,8 @@ fn a_start_knows_what_was_there_at_once_and_then_all_of_it() {
     let journal = scratch.path.join("d1/.clearway/journal");
     let length = || fs::metadata(&journal).map_or(0, |found| found.len());
     until("it is written down", || length() == 200 * crate::journal::ENTRY_BYTES as u64);
-    // Behind our back: one goes, one comes, and there is what belongs to nobody.
+    // Changes of the directory that the index does not see: one file is removed, one is added, and there are
+    // temporary and foreign files.
     fs::remove_file(scratch.file(&keys[0])).unwrap();
     let stranger = key("/stranger");
     let content = fs::read(scratch.file(&keys[1])).unwrap();
@@ -157,7 +159,7 @@ fn a_disk_that_hangs_holds_nothing_but_itself() {
     let (answer, answered) = std::sync::mpsc::channel::<()>();
     let call = disk.submit(None, move |_, _| Ok(answered.recv().is_err()), |done| done);
     until("a thread hangs in it", || call.has_begun());
-    // Jobs of the manager come back in between, and count as answers.
+    // Jobs of the manager that end in between count as answers of the disk, so its silence is noted again.
     let while_out = |what: &str, is_so: &dyn Fn() -> bool| {
         until(what, || {
             disk.note_silence();
@@ -229,7 +231,7 @@ fn objects_are_spread_over_disks_and_one_that_fails_is_left_out() {
         number += 1;
         let found = scratch.open(lost[number % lost.len()]);
         let stored = scratch.store(&key(&format!("/new/{number}")), b"hello").unwrap();
-        // Unless the probe came in between.
+        // Only if no probe of the manager has put the disk back into service in between.
         if failing.is_out() {
             assert!(matches!(found, Err(Miss::Out)) && stored.disk != 1);
             left_out += 1;

@@ -1,4 +1,4 @@
-//! A file of a cache is written, and gets its name when it is complete, or never. Pool threads.
+//! Writes a file of a cache. It gets its final name only when it is complete. Pool threads.
 
 use std::fs::File;
 use std::io;
@@ -24,9 +24,9 @@ use crate::header::{HEADER_BYTES, StoredHeader};
 use crate::key::{Digest, Key};
 use crate::seal;
 
-/// Access rights of a file: the owner alone.
+/// Access rights of a file: only the owner reads and writes it.
 const MODE: u32 = 0o600;
-/// Names that are tried for a temporary file.
+/// The most names that are tried for a temporary file.
 const ATTEMPTS_MAX: u32 = 100;
 
 /// A response that is to be stored.
@@ -36,18 +36,19 @@ pub struct NewFile<'a> {
     pub key: &'a Key,
     /// The file's digest: the key's, or that of a variant.
     pub digest: Digest,
-    /// What the file says of it; where the body begins is found out here.
+    /// The fixed header of the file; its `body_start` is computed here.
     pub header: StoredHeader<'a>,
-    /// The response's head as it came, with the empty line at its end.
+    /// The response's head as received, with the empty line at its end.
     pub head: &'a [u8],
-    /// Where the file is written before it is complete.
+    /// Where the file is until it is complete.
     pub temp: &'a Arc<TempPlace>,
 }
 
-/// The end of what nginx's format can say: the head does not fit.
+/// The largest offset of a body that nginx's format can hold.
 const BODY_START_MAX: usize = u16::MAX as usize;
 
-/// A file that is on its way: made with the first that is written. Dropped, it is removed.
+/// A file that is being written. It is created with the first write, and removed if this is dropped before it
+/// is complete.
 pub struct Filling {
     cache: Arc<Cache>,
     disk: Arc<Disk>,
@@ -55,7 +56,7 @@ pub struct Filling {
     via: Option<Arc<Pool>>,
     key: Key,
     digest: Digest,
-    /// Everything up to the body.
+    /// The bytes in front of the body.
     beginning: Vec<u8>,
     place: Arc<TempPlace>,
     made: Option<(Growing, Temp)>,
@@ -64,12 +65,12 @@ pub struct Filling {
     published: Option<Identity>,
 }
 
-/// Whether more of a body comes.
+/// Whether more of a body follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It may.
+    /// More may follow.
     Some,
-    /// The body is complete: the file is sealed, gets its name, and the index is told.
+    /// The body is complete: the file gets its seal (checksum) and its name, and is entered in the index.
     Last,
 }
 
@@ -79,31 +80,31 @@ impl std::fmt::Debug for Filling {
     }
 }
 
-/// What a temporary file is called.
+/// The present name of a file.
 enum Temp {
-    /// Below the disk's directory.
+    /// A temporary name in the disk's directory, relative to it.
     Beside(PathBuf),
-    /// Anywhere.
+    /// A temporary name elsewhere, absolute.
     Elsewhere(PathBuf),
-    /// It has its name.
+    /// The file has its final name.
     Published,
 }
 
-/// What has become of a file that was validated.
+/// The result of updating the header of a file whose response the upstream has validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
-    /// It says so.
+    /// The header was written.
     Written,
-    /// Another one has its name by now; it was left alone.
+    /// Another file has the name by now; it was not touched.
     Changed,
-    /// It is not there any more.
+    /// The file does not exist any more.
     Gone,
 }
 
 impl Cache {
-    /// What will be the file of a response, on the disk that is its place; nothing is written yet. `None`
-    /// where the head is too long for the format, or no disk takes it. Jobs are done in the disk's pool, or
-    /// in `pool`.
+    /// Begins the file of a response on the disk that it belongs on; nothing is written yet. `None` if the
+    /// head is too long for the format, or no disk takes the file. Jobs run in `pool`, or else in the disk's
+    /// pool.
     #[must_use]
     pub fn begin(self: &Arc<Self>, what: &NewFile<'_>, pool: Option<&Arc<Pool>>) -> Option<Filling> {
         let beginning = beginning_of(what)?;
@@ -149,7 +150,8 @@ impl Cache {
         }
     }
 
-    /// A response was validated: what its file says of it is written anew, if it is still that file.
+    /// Writes the header of a file anew after the upstream has validated the response, if the name still
+    /// belongs to that file.
     pub fn refresh(
         self: &Arc<Self>,
         identity: Identity,
@@ -198,14 +200,15 @@ impl Cache {
         let was_sure = self.is_sure(identity.disk, &now, identity.digest);
         file.write_all_at(&written[..HEADER_BYTES], 0).map_err(|error| failed("write()", error))?;
         let after = stat::of(file.as_fd()).map_err(|error| failed("fstat()", error))?;
-        // What nobody has compared with its checksum stays in doubt.
+        // A file that was in doubt stays so until it is compared with its checksum.
         let stamp = if was_sure { stamp::of(&after) } else { None };
         self.publish(identity.digest, file_of(identity, &becomes, &after, stamp));
         Ok(Refreshed::Written)
     }
 }
 
-/// Everything up to the body: fixed header, key, head with room for the seal.
+/// The bytes in front of the body: fixed header, key, head with room for the seal. `None` if they are too
+/// long.
 fn beginning_of(what: &NewFile<'_>) -> Option<Vec<u8>> {
     let mut head = what.head.to_vec();
     seal::reserve(&mut head);
@@ -222,26 +225,25 @@ fn beginning_of(what: &NewFile<'_>) -> Option<Vec<u8>> {
 }
 
 impl Filling {
-    /// What others can read it by while it grows, once something is written.
+    /// The handle by which followers read the file while it grows; `None` before the first write.
     #[must_use]
     pub fn growing(&self) -> Option<&Growing> {
         self.made.as_ref().map(|(growing, _)| growing)
     }
 
-    /// How much of the file is written, bytes.
+    /// Length of the file so far, bytes.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// What it is in its place, once it is there.
+    /// The identity of the file, once it has its final name.
     #[must_use]
     pub fn published(&self) -> Option<Identity> {
         self.published
     }
 
-    /// Adds to the body, after what stands before it: one job. The file comes back from it; where it fails it
-    /// is removed.
+    /// Appends to the body, in one job, which returns this object. If it fails the file is removed.
     pub fn add(mut self, pieces: Vec<Bytes>, part: Part) -> Task<Result<Self, DiskError>> {
         debug_assert!(self.published.is_none(), "nothing is added to a file that others may have");
         let (disk, via) = (Arc::clone(&self.disk), self.via.clone());
@@ -264,15 +266,15 @@ impl Filling {
     ) -> Result<(), DiskError> {
         self.write(blocking, root, pieces, part)?;
         if part == Part::Last {
-            // It may have been opened anew since.
+            // The disk's directory may have been opened anew since the job began.
             let root_now = self.disk.root_if_open();
             self.publish(blocking, root_now.as_deref().unwrap_or(root))?;
         }
         Ok(())
     }
 
-    /// Where a file system has no room for it, nothing is begun there for a moment; if it is that of the
-    /// disk, and the object is not among the largest, others go for it.
+    /// If the file system is full, no new files are begun there for a moment. If it is the disk's file
+    /// system, and the object is not larger than half of the cache, other objects are evicted.
     fn note_failure(&self, root: &Root, error: &DiskError) {
         if !error.is_of_room() {
             return;
@@ -329,14 +331,14 @@ impl Filling {
         Ok(())
     }
 
-    /// Makes the file unless it is there; whether it was not.
+    /// Creates the file unless that is done. Returns whether it was created.
     fn make(&mut self, blocking: &Blocking, root: &Root) -> Result<bool, DiskError> {
         if self.made.is_some() {
             return Ok(false);
         }
         let where_to = (self.number, self.digest);
         let (file, path, temp) = match self.cache.make_temp(blocking, root, &self.place, where_to) {
-            // The directory may have been replaced.
+            // The directory may have been replaced by another one.
             Err(error) if error.is_absent() => {
                 let root = self.disk.reopen(blocking)?;
                 self.cache.make_temp(blocking, &root, &self.place, where_to)?
@@ -390,7 +392,7 @@ impl Filling {
         Ok(())
     }
 
-    /// The temporary file lies on another file system: it is copied beside its place first.
+    /// Copies a temporary file from another file system into the cache's directory, and renames the copy.
     fn copy_in(&mut self, blocking: &Blocking, root: &Root, name: &Path) -> Result<(), DiskError> {
         const PART_BYTES: usize = 256 * 1024;
         let suffix = format!(".{:010}", temp_file::next_number());
@@ -411,7 +413,7 @@ impl Filling {
         }
         if let Some((growing, temp)) = &mut self.made {
             if let Temp::Elsewhere(path) = temp {
-                // Others may read it still; its name is all that would stay.
+                // Followers may still read the temporary file by its descriptor; only its name is removed.
                 let _ = file::unlink(blocking, path);
             }
             growing.file = Arc::new(copy);

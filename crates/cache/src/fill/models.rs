@@ -1,4 +1,4 @@
-//! The rules of `fill`, played by loom in every order that its switches allow.
+//! Models of the rules in `fill`: loom runs them in all orders of the threads' steps.
 
 use std::future::poll_fn;
 
@@ -7,7 +7,7 @@ use loom::thread;
 
 use super::*;
 
-/// Reads until the end; what was readable at the end, and how it ended.
+/// Reads until the end. Returns how many bytes were readable, and how the fill ended.
 fn read(mut follower: Follower<u8>) -> (u64, Progress) {
     let mut position = 0;
     loop {
@@ -19,7 +19,7 @@ fn read(mut follower: Follower<u8>) -> (u64, Progress) {
     }
 }
 
-/// A follower sees every byte and the end, whenever it looks.
+/// A follower sees every byte and the end, in any order of steps.
 #[test]
 fn a_follower_that_waits_is_woken() {
     loom::model(|| {
@@ -33,7 +33,7 @@ fn a_follower_that_waits_is_woken() {
     });
 }
 
-/// Two followers that wait at once are both woken, by a leader that goes away.
+/// A leader that is dropped wakes both of two waiting followers.
 #[test]
 fn all_followers_learn_that_the_leader_has_failed() {
     loom::model(|| {
@@ -47,7 +47,7 @@ fn all_followers_learn_that_the_leader_has_failed() {
     });
 }
 
-/// A follower that looks again while it is queued, with another waker, is woken by that one.
+/// A queued follower that is polled again with another waker is woken by the new one.
 #[test]
 fn the_newest_waker_is_woken() {
     loom::model(|| {

@@ -1,5 +1,5 @@
-//! `ngx.socket.tcp`: connections to other servers, as tables with methods. What a table stands for is kept
-//! with its request, or timer, and ends with that.
+//! `ngx.socket.tcp`: connections to other servers. Lua has a table with methods for each; the socket itself
+//! is kept with the request or timer that made it, and ends with that. Runs in the VM of a loop.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.run(include_str!("tcp.lua"), c"=ngx.socket.tcp")
 }
 
-/// Why the phase has no sockets, as it cannot wait; nothing where it can.
+/// An error text for phases that cannot wait, and so have no sockets; no value for other phases.
 fn check_waits(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let phase = current(call, |current| current.phase)?;
     if YIELDABLE.has(phase) {
@@ -57,7 +57,7 @@ fn check_waits(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// What holds for the sockets of a run, and which name servers they ask.
+/// The settings of a run's sockets, its name servers, and its loop.
 pub(super) fn conf_of(current: &mut Current<'_>) -> Option<(SocketConf, AskedServers, LoopRef)> {
     if let Some(alone) = current.alone {
         return Some((alone.place.conf.sockets, alone.place.conf.name_servers.clone(), alone.home));
@@ -78,7 +78,7 @@ pub(super) fn log(call: &mut Call<'_>, level: Level, text: std::fmt::Arguments<'
     current(call, |current| current.log(level, text))
 }
 
-/// The number in a field of the table of the socket.
+/// The number in a field of the socket's table.
 pub(super) fn field(call: &mut Call<'_>, at: i32) -> Option<f64> {
     call.stack.raw_item(1, at);
     let number = match call.stack.get(-1) {
@@ -89,22 +89,22 @@ pub(super) fn field(call: &mut Call<'_>, at: i32) -> Option<f64> {
     number
 }
 
-/// Bits of an address that stand for the number of a socket.
+/// Bits for a socket's number in the value that identifies it.
 const NUMBER_BITS: u32 = 20;
-/// And of its owner: together they are fewer than those of an address that LuaJIT keeps as it is.
+/// Bits for its owner. Together they fit the bits that LuaJIT stores of a light userdata.
 const OWNER_BITS: u32 = 19;
 
 const NUMBER_MASK: usize = (1 << NUMBER_BITS) - 1;
 const OWNER_MASK: u64 = (1 << OWNER_BITS) - 1;
 
-/// Stands for a socket in its table: no address of anything, but C gets it as one.
+/// The value that identifies a socket in its table. C code gets it as an address, but it is not one.
 fn shown_address(owner: u64, number: usize) -> usize {
     debug_assert!(number < NUMBER_MASK, "a socket has one of few numbers");
     let owner = usize::try_from(owner & OWNER_MASK).expect("it has few bits");
     owner << NUMBER_BITS | ((number + 1) & NUMBER_MASK)
 }
 
-/// The number of the socket that the table stands for.
+/// The number of the table's socket.
 fn number_of(call: &mut Call<'_>) -> Option<usize> {
     call.stack.raw_item(1, 1);
     let shown = match call.stack.get(-1) {
@@ -115,7 +115,7 @@ fn number_of(call: &mut Call<'_>) -> Option<usize> {
     shown
 }
 
-/// The socket that C gets shown so; `None` where it is none of this request.
+/// The socket that C code identifies by `shown`; `None` if it does not belong to this request.
 pub(super) fn find_shown(current: &mut Current<'_>, shown: usize) -> Option<Arc<Tcp>> {
     let number = (shown & NUMBER_MASK).checked_sub(1)?;
     let found = current.kept(|kept| {
@@ -129,7 +129,7 @@ pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
     if call.stack.get(1) == Value::Table { Ok(()) } else { Err(call.expected(1, "table")) }
 }
 
-/// What the table of the socket stands for; `None` where it is closed.
+/// The table's socket; `None` if it is closed.
 pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     check_table(call)?;
     let (Some(number), Some(owner)) = (number_of(call), field(call, 2)) else { return Ok(None) };
@@ -146,10 +146,10 @@ pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     }
 }
 
-/// A socket of another request: it is closed, if that one is over.
+/// Checks a socket of another request: if that has ended, the socket counts as closed.
 ///
 /// # Errors
-/// "bad request": it is not.
+/// "bad request" if the other request still runs.
 pub(super) fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
     if current(call, |current| current.vm.owners.is_alive(owner as u64))? {
         return Err(call.raise("bad request"));
@@ -157,7 +157,7 @@ pub(super) fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Forgets what the table stands for.
+/// Removes the table's socket.
 fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
     let number = number_of(call);
     call.stack.push(());
@@ -177,14 +177,14 @@ pub(super) fn timeouts(call: &mut Call<'_>, conf: &SocketConf) -> Timeouts {
     }
 }
 
-/// What `connect` was given.
+/// The parsed arguments of `connect`.
 struct Wanted {
     target: Target,
     key: Vec<u8>,
     shown: String,
-    /// The server as it was said.
+    /// The server as the caller wrote it.
     said: String,
-    /// The size of the pool, and how many may wait for it.
+    /// The size of the pool, and how many connects may wait for a connection.
     pool: Option<(usize, Option<usize>)>,
 }
 
@@ -249,7 +249,7 @@ fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
     pause(call, Pause::Operation(Operation::new(connect(work))))
 }
 
-/// Where the socket is to come from (`bind`); port 0: from any.
+/// The local address (`bind`); port 0 is any port.
 pub(super) fn local_address(call: &mut Call<'_>) -> Option<SocketAddr> {
     let port = field(call, 12).map_or(0, |port| port as u16);
     call.stack.raw_item(1, 11);
@@ -275,14 +275,14 @@ fn log_queued(call: &mut Call<'_>, key: &[u8]) -> Result<(), Raise> {
     log(call, Level::Debug, text)
 }
 
-/// Has it known how long an owner of sockets lives, unless it is a subrequest.
+/// Records the owner of sockets and its lifetime, unless it is a subrequest.
 pub(super) fn note_owner(current: &mut Current<'_>, owner: u64, life: std::sync::Weak<()>) {
     if current.scene(|scene| scene.request().is_main()).unwrap_or(true) {
         current.vm.owners.note(owner, life);
     }
 }
 
-/// Has the table stand for a socket.
+/// Makes a socket the table's.
 pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
     let kept = current(call, |current| {
         let kept = current.kept(|kept| {
@@ -302,7 +302,7 @@ pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
     Ok(())
 }
 
-/// Makes the pool that is asked for, if there is none.
+/// Makes the pool that `connect` asks for, if there is none.
 fn open_pool(call: &mut Call<'_>, wanted: &Wanted) -> Result<(), Raise> {
     let Some((size, backlog)) = wanted.pool else { return Ok(()) };
     let is_new = current(call, |current| {
@@ -323,7 +323,7 @@ fn log_created(call: &mut Call<'_>, key: &[u8], size: usize, backlog: Option<usi
     log(call, Level::Debug, format_args!("lua tcp socket keepalive create connection pool for key \"{key}\""))
 }
 
-/// Reads the arguments of `connect`; the error within is what it answers.
+/// Reads the arguments of `connect`. The inner error is the text that `connect` returns to Lua.
 fn read_wanted(call: &mut Call<'_>) -> Result<Result<Wanted, String>, Raise> {
     let host = call.text(2)?.to_vec();
     if host.is_empty() {
@@ -371,7 +371,7 @@ fn read_wanted(call: &mut Call<'_>) -> Result<Result<Wanted, String>, Raise> {
     Ok(Ok(Wanted { target, key, shown, said, pool }))
 }
 
-/// An address stands for itself.
+/// A host as the target of a connection: an address, or a name to be resolved.
 pub(super) fn target(host: &[u8], port: u16) -> Target {
     let text = std::str::from_utf8(host).unwrap_or_default();
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -381,7 +381,7 @@ pub(super) fn target(host: &[u8], port: u16) -> Target {
     }
 }
 
-/// The options of a pool: its size, and how many may wait.
+/// Reads the options of a pool: its size, and how many connects may wait.
 fn read_pool(
     call: &mut Call<'_>,
     options: i32,
@@ -421,7 +421,7 @@ fn read_number(call: &mut Call<'_>, options: i32, name: &str, least: f64) -> Res
     Err(call.bad_argument(options, &*text))
 }
 
-/// The socket of a function that needs a connection; else what it answers.
+/// The socket, for a function that needs a connection. The inner error is what the function returns to Lua.
 fn connected(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Tcp>, Returns>, Raise> {
     let found = find(call)?;
     let is_closed = found.as_ref().is_none_or(|tcp| {
@@ -449,7 +449,7 @@ fn connected(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Tcp>, Returns
     }
 }
 
-/// Begins to read.
+/// Marks the socket as being read, and returns the loop. The inner error is what the function returns to Lua.
 fn begin_reading(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<Result<LoopRef, Returns>, Raise> {
     let busy = {
         let mut state = tcp.state();
@@ -541,7 +541,7 @@ fn receive_any(call: &mut Call<'_>) -> Result<Returns, Raise> {
     wait_for(call, Receiving::new(Arc::clone(&tcp), home, Want::Any(most), received), tcp.source)
 }
 
-/// (socket, pattern, inclusive, size): data, error, what has come, whether it is the last piece.
+/// Takes (socket, pattern, inclusive, size); returns data, error, partial data, whether it is the last piece.
 fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
     call.speak_for_caller();
     allow(call, YIELDABLE)?;
@@ -576,7 +576,7 @@ fn wait_for(call: &mut Call<'_>, receiving: Receiving, source: TcpSource) -> Res
     }
 }
 
-/// The data of `send`, which is argument 2.
+/// The data to send: argument 2.
 pub(super) fn data_of(call: &mut Call<'_>) -> Result<Vec<u8>, Raise> {
     match call.stack.get(2) {
         Value::Text(_) | Value::Number(_) => Ok(call.text(2)?.to_vec()),
@@ -595,10 +595,10 @@ pub(super) fn data_of(call: &mut Call<'_>) -> Result<Vec<u8>, Raise> {
     }
 }
 
-/// How deep tables of pieces may be.
+/// How deep tables of pieces may be nested.
 const DEPTH_MAX: u32 = 100;
 
-/// Appends the texts and numbers of a table, and of tables in it.
+/// Appends the strings and numbers of a table, and of tables in it.
 fn append_table(call: &mut Call<'_>, table: i32, data: &mut Vec<u8>, depth: u32) -> Result<(), Raise> {
     if depth > DEPTH_MAX {
         return Err(call.bad_argument(2, "table too deep"));
@@ -658,7 +658,7 @@ fn send_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
     pause(call, pausing)
 }
 
-/// A socket that nothing uses at the moment; else what the function answers.
+/// The socket, if no operation is under way on it. The inner error is what the function returns to Lua.
 fn at_rest(call: &mut Call<'_>) -> Result<Result<Arc<Tcp>, Returns>, Raise> {
     let Some(tcp) = find(call)? else { return refuse(call, "closed").map(Err) };
     let (busy, is_closed) = {
@@ -750,7 +750,7 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// What is left of its connection.
+/// The state of the connection that is to be kept.
 fn rest(state: &TcpState) -> Rest {
     let is_closed = state.reading == Direction::Closed || state.writing == Direction::Closed;
     match &state.conn {

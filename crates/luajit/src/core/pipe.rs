@@ -1,5 +1,6 @@
-//! Programs whose standard input, output and errors code uses. Lua holds a structure of upstream's,
-//! in which the number of a program stands in the place of an address, and is never followed as one.
+//! The C functions behind `ngx.pipe` of lua-resty-core: programs with pipes to their standard input, output
+//! and error. Lua holds OpenResty's structure for a program. Its field for an address holds the program's
+//! number instead, which is never followed.
 #![expect(unsafe_code, reason = "pointers that C gives, and a structure that Lua reads")]
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
@@ -8,7 +9,7 @@ use std::ptr;
 use super::asking::{AGAIN, BAD_CONTEXT, DECLINED, ERROR, OK, ask, bytes, copy, copy_error, exported, put};
 use crate::reply::Reply;
 
-/// A request, which is not looked at (rule 2 of `core.rs`).
+/// The address of a request, which is not followed (rule 2 of `core.rs`).
 type Request = *const c_void;
 
 /// `ngx_http_lua_ffi_pipe_proc_t`.
@@ -22,7 +23,7 @@ struct Process {
     number: *const c_void,
 }
 
-/// Functions of programs, by number.
+/// Numbers of the operations that the host is asked for.
 #[expect(missing_docs, reason = "each is what the function of its name wants")]
 pub mod programs {
     pub const START: u8 = 0;
@@ -36,16 +37,16 @@ pub mod programs {
     pub const LOSE: u8 = 8;
     /// The number of a program that could not be executed.
     pub const FAILED: u64 = u64::MAX;
-    /// How a program has ended.
+    /// Ways in which a program can end.
     pub const EXITED: i32 = 0;
     pub const SIGNALLED: i32 = 1;
     pub const UNKNOWN: i32 = 2;
 }
 
-/// Arguments, or variables of the environment, of a program.
+/// The most arguments, or variables of the environment, of a program.
 const WORDS_MAX: usize = 65_536;
 
-/// A room for words of an error, which says how large it is.
+/// Lua's buffer for the text of an error, with its size.
 #[derive(Clone, Copy)]
 struct Room {
     data: *mut u8,
@@ -54,14 +55,14 @@ struct Room {
 
 impl Room {
     /// # Safety
-    /// As of [`copy_error`].
+    /// As for [`copy_error`].
     unsafe fn say(self, reply: &Reply) {
         // SAFETY: by the contract.
         unsafe { copy_error(reply, self.data, self.len) };
     }
 }
 
-/// The texts of a list that ends with a null pointer.
+/// The strings of a list that ends with a null pointer.
 ///
 /// # Safety
 /// Rule 1 of `core.rs`.
@@ -83,19 +84,19 @@ unsafe fn words<'c>(list: *const *const c_char) -> Vec<&'c [u8]> {
 /// The number of a program; `None` where there is none.
 ///
 /// # Safety
-/// As of `put`.
+/// As for `put`.
 unsafe fn number_of(process: *const Process) -> Option<f64> {
     // SAFETY: by the contract.
     let number = unsafe { process.as_ref()?.number.addr() } as u64;
-    // One that has failed is no number of this kind.
+    // A program that failed to start has no number of its own.
     (number != 0).then_some(if number == programs::FAILED { -1.0 } else { number as f64 })
 }
 
-/// Puts the data into Lua's room where that is large enough. Otherwise there is a null in its place, and the
-/// size that it has to have; the data stays for another call.
+/// Copies the data into Lua's buffer if that is large enough. Otherwise Lua gets a null pointer and the size
+/// that is needed, and calls again for the data.
 ///
 /// # Safety
-/// There is as much room as it says.
+/// The buffers are as large as their lengths say.
 unsafe fn give(code: i32, reply: &Reply, data: *mut *mut u8, len: *mut usize, error: Room) -> c_int {
     let split = reply.places.first().map_or(0, |at| (*at).max(0) as usize);
     let (words, text) = reply.text.split_at(split.min(reply.text.len()));
@@ -140,7 +141,7 @@ unsafe fn read(numbers: &[f64], data: *mut *mut u8, len: *mut usize, error: Room
     )
 }
 
-/// Does something with a program whose answer is a number: one that is less than 0 has words.
+/// Asks the host for an operation whose result is a number. For an error the text is copied to Lua.
 ///
 /// # Safety
 /// Rule 1 of `core.rs`.
@@ -172,7 +173,7 @@ unsafe fn close(process: *const Process, which: f64, error: Room) -> c_int {
 }
 
 exported! {
-    /// Starts a program: 0, or -1 with words.
+    /// Starts a program: 0, or -1 with an error text.
     fn ngx_http_lua_ffi_pipe_spawn(
         request: Request,
         process: *mut Process,
@@ -211,7 +212,8 @@ exported! {
         })
     }
 
-    /// Reads: 0, -5 for a part with words, -1 for words; or -2, and the thread yields for it.
+    /// Reads: 0; -5 for a part of the data with an error text; -1 with an error text; or -2: the Lua thread
+    /// yields until there is data.
     fn ngx_http_lua_ffi_pipe_proc_read(
         request: Request,
         process: *mut Process,
@@ -241,7 +243,7 @@ exported! {
         read(&numbers, data, len, Room { data: error, len: error_len })
     }
 
-    /// The data for the one that has yielded for it.
+    /// Returns the data to a thread that has yielded for it.
     fn ngx_http_lua_ffi_pipe_get_read_result(
         request: Request,
         process: *mut Process,
@@ -261,7 +263,8 @@ exported! {
         read(&numbers, data, len, Room { data: error, len: error_len })
     }
 
-    /// Writes: how much; -1 for words; or -2, and the thread yields for it.
+    /// Writes: the number of bytes; -1 with an error text; or -2: the Lua thread yields until the data is
+    /// written.
     fn ngx_http_lua_ffi_pipe_proc_write(
         request: Request,
         process: *mut Process,
@@ -280,7 +283,7 @@ exported! {
         }
     }
 
-    /// How much was written for the one that has yielded for it.
+    /// Returns the number of written bytes to a thread that has yielded for it.
     fn ngx_http_lua_ffi_pipe_get_write_result(
         request: Request,
         process: *mut Process,
@@ -298,7 +301,7 @@ exported! {
         })
     }
 
-    /// Closes its input.
+    /// Closes the program's standard input.
     fn ngx_http_lua_ffi_pipe_proc_shutdown_stdin(
         process: *mut Process,
         error: *mut c_uchar,
@@ -307,7 +310,7 @@ exported! {
         close(process, 0.0, Room { data: error, len: error_len })
     }
 
-    /// Its output is read no longer.
+    /// Closes the program's standard output.
     fn ngx_http_lua_ffi_pipe_proc_shutdown_stdout(
         process: *mut Process,
         error: *mut c_uchar,
@@ -316,7 +319,7 @@ exported! {
         close(process, 1.0, Room { data: error, len: error_len })
     }
 
-    /// Its errors are read no longer.
+    /// Closes the program's standard error.
     fn ngx_http_lua_ffi_pipe_proc_shutdown_stderr(
         process: *mut Process,
         error: *mut c_uchar,
@@ -325,7 +328,8 @@ exported! {
         close(process, 2.0, Room { data: error, len: error_len })
     }
 
-    /// Waits for its end: 0, -5 where that is a bad one, -1 for words; or -2, and the thread yields for it.
+    /// Waits for the program's end: 0 if it succeeded; -5 if it failed; -1 with an error text; or -2: the Lua
+    /// thread yields until it ends.
     fn ngx_http_lua_ffi_pipe_proc_wait(
         request: Request,
         process: *mut Process,
@@ -358,7 +362,7 @@ exported! {
         })
     }
 
-    /// Sends it a signal.
+    /// Sends the program a signal.
     fn ngx_http_lua_ffi_pipe_proc_kill(
         process: *mut Process,
         signal: c_int,
@@ -370,7 +374,7 @@ exported! {
         act(&[], &numbers, Room { data: error, len: error_len })
     }
 
-    /// Lua needs it no longer: it is killed if it runs.
+    /// Frees a program that Lua has dropped. It is killed if it still runs.
     fn ngx_http_lua_ffi_pipe_proc_destroy(process: *mut Process) {
         let Some(number) = number_of(process) else { return };
         if let Some(process) = process.as_mut() {

@@ -1,4 +1,5 @@
-//! Semaphores, which Lua holds by their addresses (`held`).
+//! The C functions behind `ngx.semaphore` of lua-resty-core. Lua holds a semaphore by its address (`held`).
+//! Run on the loop whose VM calls them.
 #![expect(unsafe_code, reason = "pointers that C gives")]
 
 use std::any::Any;
@@ -8,14 +9,14 @@ use super::asking::{ERROR, OK, ask, ask_of, copy_error, exported, put};
 use super::held::{free, held, hold};
 use crate::reply::Reply;
 
-/// Functions of semaphores, by number.
+/// Numbers of the operations that the host is asked for.
 #[expect(missing_docs, reason = "each is what the function of its name wants")]
 pub mod semaphores {
     pub const NEW: u8 = 0;
     pub const POST: u8 = 1;
     pub const COUNT: u8 = 2;
     pub const WAIT: u8 = 3;
-    /// The one at this address is needed no longer.
+    /// Lua has dropped the semaphore at this address.
     pub const FREED: u8 = 4;
 }
 
@@ -33,7 +34,7 @@ unsafe fn say<R>(
 }
 
 exported! {
-    /// A semaphore of which so many are left.
+    /// Makes a semaphore with `left` resources.
     fn ngx_http_lua_ffi_sema_new(semaphore: *mut *mut c_void, left: c_int, error: *mut *const u8) -> c_int {
         let made = ask(
             |core| core.semaphore,
@@ -49,17 +50,18 @@ exported! {
         OK
     }
 
-    /// There are so many more.
+    /// Adds `count` resources.
     fn ngx_http_lua_ffi_sema_post(semaphore: *mut c_void, count: c_int) -> c_int {
         say(semaphores::POST, semaphore, count, |code, _| code)
     }
 
-    /// How many are left, less those that are waited for.
+    /// The number of free resources minus the number of waiters.
     fn ngx_http_lua_ffi_sema_count(semaphore: *mut c_void) -> c_int {
         say(semaphores::COUNT, semaphore, 0, |code, _| code)
     }
 
-    /// Takes one: 0, -5 where there is none in time, -1 with words; or -2, and the thread yields for it.
+    /// Takes a resource. Returns 0 if there is one, -5 if there is none and no time to wait, -1 with an error
+    /// text, or -2: then the Lua thread yields until there is one.
     fn ngx_http_lua_ffi_sema_wait(
         request: *const c_void,
         semaphore: *mut c_void,
@@ -76,7 +78,7 @@ exported! {
         })
     }
 
-    /// Lua needs it no longer.
+    /// Frees a semaphore that Lua has dropped.
     fn ngx_http_lua_ffi_sema_gc(semaphore: *mut c_void) {
         let numbers = [f64::from(semaphores::FREED), semaphore.addr() as f64];
         ask(|core| core.semaphore, &[], &numbers, |_, _| ());

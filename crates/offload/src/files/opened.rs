@@ -1,5 +1,6 @@
-//! An open file: what it is, on what it lies, what is remembered of it. Any thread; what takes a
-//! [`Blocking`] is for pool threads. How loops ask is in `warmth`, what pool threads do for them in `fetch`.
+//! An open file: its status, its file system, and which parts of it are believed to be in the page cache. Any
+//! thread; functions that take a [`Blocking`] are for pool threads. `warmth` has the side of loops, `fetch`
+//! that of pool threads.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use super::{Files, Mode};
 use crate::Blocking;
 use crate::file::Kind;
 
-/// Removed files of this size take long to go when the last descriptor is closed, bytes.
+/// A removed file of at least this size takes long to free when its last descriptor is closed, bytes.
 const DEAR_TO_CLOSE_BYTES: u64 = 1 << 20;
 
 /// An open file or directory.
@@ -25,7 +26,7 @@ pub struct Opened {
     pub(super) stat: Stat,
     pub(super) files: Files,
     pub(super) mount: &'static Mount,
-    /// When a pool thread had to wait for its disk last; 0: never.
+    /// The last time that a pool thread had to wait for the disk, ms; 0: never.
     pub(super) cold_ms: AtomicU32,
 }
 
@@ -34,27 +35,27 @@ impl Opened {
         Self { mount: files.policy.mounts.find(&stat), fd, stat, files, cold_ms: AtomicU32::new(0) }
     }
 
-    /// What it was when it was opened.
+    /// The file's status when it was opened.
     #[must_use]
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
 
-    /// What [`Opened::stat`] says.
+    /// The kind of file, from [`Opened::stat`].
     #[must_use]
     pub fn kind(&self) -> Kind {
         Kind::of_mode(self.stat.mode)
     }
 
-    /// Whether it lies where others are asked for every call: nothing of it stays in memory for sure, so
-    /// it is read by pool threads into buffers and never sent by a loop itself.
+    /// Whether the file is on a network or on a file system in user space, where any call may wait for
+    /// another machine or process. Pool threads read such a file into buffers; a loop never sends from it.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.class() == Class::Remote && self.files.mode == Mode::Offload
     }
 
-    /// Whether dropping it may take long: the close(2) that a remote file waits for, or that frees the
-    /// blocks of a large file which was removed meanwhile. Such a one is for a pool to drop.
+    /// Whether closing it may take long: close(2) may wait for a remote file system, or free the blocks of a
+    /// large file that was removed meanwhile. A pool has to drop such a file.
     #[must_use]
     pub fn is_dear_to_close(&self) -> bool {
         if self.files.mode == Mode::Inline {
@@ -64,18 +65,18 @@ impl Opened {
         self.is_remote() || (self.stat.size >= DEAR_TO_CLOSE_BYTES && is_removed())
     }
 
-    /// What it is now: fstat(2), which does not wait where the file is not remote.
+    /// The file's status now, by fstat(2), which does not wait unless the file is remote.
     ///
     /// # Errors
-    /// As fstat(2).
+    /// Those of fstat(2).
     #[inline]
     pub fn stat_again(&self) -> io::Result<Stat> {
-        // The cheaper call does not tell the mount, which is the same as long as the file is open.
+        // The cheaper call does not tell the mount. That does not change while the file is open.
         Ok(Stat { mount: self.stat.mount, ..stat::of_open(self.as_fd())? })
     }
 
-    /// Whether what stat(2) says of it is the truth and its contents stay in memory: no file of a network
-    /// or of another process, as far as is known.
+    /// Whether the file is on a local file system, as far as is known: stat(2) is up to date, and its
+    /// contents may stay in the page cache.
     #[must_use]
     pub fn is_local(&self) -> bool {
         if self.class() == Class::Unknown
@@ -87,27 +88,28 @@ impl Opened {
         matches!(self.class(), Class::Memory | Class::Telling | Class::Mute)
     }
 
-    /// Has it read past the page cache from here on (`O_DIRECT`): by [`Opened::read_direct`] only.
+    /// Has the file read past the page cache from now on (`O_DIRECT`); then only [`Opened::read_direct`] may
+    /// read it.
     ///
     /// # Errors
-    /// As fcntl(2): EINVAL where the file system cannot do that.
+    /// Those of fcntl(2): EINVAL if the file system cannot do that.
     pub fn set_direct(&self) -> io::Result<()> {
         page_cache::bypass(self.as_fd())
     }
 
-    /// Tells the kernel that it will be read from its beginning to its end.
+    /// Tells the kernel that the file will be read from its beginning to its end.
     ///
     /// # Errors
-    /// As posix_fadvise(2).
+    /// Those of posix_fadvise(2).
     pub fn expect_sequential(&self) -> io::Result<()> {
         page_cache::expect_sequential(self.as_fd())
     }
 
-    /// Reads up to `count` bytes from `offset` past the page cache, in places and sizes that are multiples
-    /// of `alignment`, a power of two: fewer only at the end of the file. **Blocks.**
+    /// Reads `count` bytes from `offset` past the page cache, fewer only at the end of the file. Reads are
+    /// aligned to `alignment`, a power of two. **Blocks.**
     ///
     /// # Errors
-    /// As pread(2).
+    /// Those of pread(2).
     pub fn read_direct(
         &self,
         _: &Blocking,
@@ -123,7 +125,7 @@ impl Opened {
         self.mount.class()
     }
 
-    /// Asks what file system this is, unless that is known. **Blocks.**
+    /// Finds out the kind of file system, unless it is known. **Blocks.**
     pub(super) fn learn_class(&mut self, _: &Blocking) -> io::Result<()> {
         if self.class() == Class::Unknown {
             self.mount.set_class(Class::of_magic(stat::filesystem_magic(self.as_fd())?));
@@ -131,15 +133,15 @@ impl Opened {
         Ok(())
     }
 
-    /// Tells open files apart.
+    /// A number that tells open files apart.
     pub(super) fn identity(&self) -> u64 {
         self.stat.mount ^ self.stat.device.rotate_left(32) ^ self.stat.inode.rotate_left(17)
     }
 }
 
-/// What is remembered.
+/// The parts of the file that are believed to be in the page cache.
 impl Opened {
-    /// Whether starting to read it might wait for readers that are at it already.
+    /// Whether a read from this disk might have to wait for others that are under way.
     pub(super) fn is_busy(&self, now_ms: u32) -> bool {
         self.files.policy.is_busy(self.mount, now_ms)
     }
@@ -160,7 +162,8 @@ impl Opened {
         Ok(read)
     }
 
-    /// Of blocks that are not covered to their end, or the file's, nothing is known.
+    /// Remembers evidence about a range. Blocks that it covers in part only are left out, except the last one
+    /// of the file.
     pub(super) fn remember(&self, range: &Range<u64>, evidence: Evidence, now_ms: u32) {
         let start = range.start.next_multiple_of(BLOCK_BYTES);
         let end = if range.end >= self.stat.size { range.end } else { range.end / BLOCK_BYTES * BLOCK_BYTES };
@@ -178,7 +181,7 @@ impl Opened {
         move |block| hash.of_place(identity, block)
     }
 
-    /// The part of `count` bytes from `offset` that the file has.
+    /// The range of `count` bytes from `offset`, cut off at the end of the file.
     pub(super) fn within(&self, offset: u64, count: u64) -> Range<u64> {
         offset..offset.saturating_add(count).min(self.stat.size).max(offset)
     }

@@ -1,5 +1,6 @@
-//! What a client says of a server, in the words of the commercial nginx: `server`, `weight`, `max_conns`,
-//! `max_fails`, `fail_timeout`, `slow_start`, `route`, `backup`, `down`, `drain`.
+//! Parses the JSON with which a client of the API adds or changes an upstream server. Its members are those
+//! of the commercial nginx: `server`, `weight`, `max_conns`, `max_fails`, `fail_timeout`, `slow_start`,
+//! `route`, `backup`, `down`, `drain`. On loops; nothing waits.
 
 use bytes::Bytes;
 use clearway_net::url::RemoteText;
@@ -8,18 +9,18 @@ use clearway_upstream::ServerState;
 use crate::api::json::{Json, read_object};
 use crate::upstreams::line::{Rank, Ranks, ServerDraft, address_of, said_of};
 
-/// Members of which a change of a server consists.
+/// The members of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     server: Option<String>,
-    /// Parameters in the words of the configuration.
+    /// Parameters as they would stand in a line `server …` of the configuration.
     words: Vec<(&'static str, Bytes)>,
     backup: Option<bool>,
     down: Option<bool>,
     drain: Option<bool>,
 }
 
-/// What is wrong: the code and the text of the answer.
+/// An error: the status, the code and the text of the answer.
 pub(crate) type Wrong = (u16, &'static str, String);
 
 const FORMAT: &str = "UpstreamConfFormatError";
@@ -35,7 +36,7 @@ impl Said {
         Ok(said)
     }
 
-    /// `None`: there is no such member, or it is not so.
+    /// Stores one member. `None`: there is no such member, or its value is not allowed.
     fn take(&mut self, name: &str, value: Json) -> Option<()> {
         const WORDS: [&str; 6] = ["weight", "max_conns", "max_fails", "fail_timeout", "slow_start", "route"];
         let flag = match (name, &value) {
@@ -63,13 +64,13 @@ impl Said {
         }
         let name = WORDS.into_iter().find(|word| *word == name)?;
         let word = Bytes::from(format!("{name}={text}"));
-        // Whether it can be is known here already.
+        // A value that the configuration would refuse is refused here, so that `alter` cannot fail.
         said_of(&Bytes::new(), std::slice::from_ref(&word)).ok()?;
         self.words.push((name, word));
         Some(())
     }
 
-    /// A server that is added.
+    /// The server that the request adds.
     pub(crate) fn added(&self, ranks: Ranks) -> Result<ServerDraft, Wrong> {
         let bad = |why: String| (400, "UpstreamBadAddress", why);
         let name = self.server.as_deref().ok_or_else(|| (400, FORMAT, "missing \"server\"".to_owned()))?;
@@ -84,7 +85,7 @@ impl Said {
         Ok(server)
     }
 
-    /// Whether a server that is there can be changed so.
+    /// Checks that the request may change an existing server.
     pub(crate) fn check_change(&self, ranks: Ranks) -> Result<(), Wrong> {
         if self.server.is_some() {
             let why = "\"server\" cannot be changed: add another one and remove this one";
@@ -106,7 +107,7 @@ impl Said {
         Ok(())
     }
 
-    /// Has it said of a server.
+    /// Applies the members to a server.
     pub(crate) fn alter(&self, server: &mut ServerDraft) {
         for (name, word) in &self.words {
             let said = said_of(&Bytes::new(), std::slice::from_ref(word)).expect("it was tried");
@@ -131,7 +132,7 @@ impl Said {
     }
 }
 
-/// What can stand in a line of a configuration without quotes.
+/// Whether a byte may stand in a line of the configuration without quotes.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b";{}\"'\\#$".contains(&byte)
 }

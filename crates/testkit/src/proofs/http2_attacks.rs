@@ -1,22 +1,22 @@
-//! What clients of HTTP/2 may do to a server: each known attack, and the counter of the limit that meets it.
+//! Known attacks of HTTP/2 clients on a server, each with the counter of the limit that ends it.
 
 use clearway_h2::connection::CONTINUATIONS_MAX;
 use clearway_h2::frame::{ErrorCode, Rest, STREAM_MAX, flag, kind};
 
 use crate::http2::Frames;
 
-/// Batches of an attack before it counts as not met.
+/// The most batches of an attack until a limit has to have ended it.
 pub const BATCHES_MAX: u32 = 200;
-/// Streams, or frames, of a batch.
+/// Streams or frames in a batch.
 pub const BATCH: u32 = 500;
-/// Streams that are begun at once where none of them is to be refused.
+/// Streams in a batch that must stay below the limit of streams at once.
 const OPEN_AT_ONCE: u32 = 20;
 
-/// An attack: what it is called, which counter it leads to, and the `nth` batch of what it sends. It wants a
-/// server with `/slow`, `/body` and 64 streams at once.
+/// An attack: its name, the counter of the limit that ends it, and a function that makes the bytes of the
+/// `nth` batch. The server has locations `/slow` and `/body` and allows 64 streams at once.
 pub type Attack = (&'static str, &'static str, fn(nth: u32) -> Vec<u8>);
 
-/// All of them.
+/// All attacks.
 pub const ATTACKS: &[Attack] = &[
     ("rapid reset", "resets", rapid_resets),
     ("made you reset, by a window", "resets", |nth| made_resets(nth, kind::WINDOW_UPDATE)),
@@ -64,7 +64,7 @@ pub const ATTACKS: &[Attack] = &[
     ("no stream", "faults", |_| Frames::frame(kind::DATA, 0, 0, b"x")),
 ];
 
-/// Something that goes before the first batch.
+/// Bytes for the first batch only.
 fn first(nth: u32, bytes: &[u8]) -> Vec<u8> {
     if nth == 0 { bytes.to_vec() } else { Vec::new() }
 }
@@ -73,7 +73,7 @@ fn streams(nth: u32, count: u32) -> impl Iterator<Item = u32> {
     (nth * count..(nth + 1) * count).map(|at| 2 * at + 1)
 }
 
-/// CVE-2023-44487
+/// Streams that are begun and cancelled at once (CVE-2023-44487).
 fn rapid_resets(nth: u32) -> Vec<u8> {
     let cancel = (ErrorCode::Cancel as u32).to_be_bytes();
     let both = |id| {
@@ -84,7 +84,7 @@ fn rapid_resets(nth: u32) -> Vec<u8> {
     streams(nth, OPEN_AT_ONCE).flat_map(both).collect()
 }
 
-/// CVE-2025-8671: the server is made to reset what it has begun.
+/// Streams that the server is made to reset itself (CVE-2025-8671).
 fn made_resets(nth: u32, of: u8) -> Vec<u8> {
     let both = |id| {
         let mut bytes = Frames::request(id, "GET", "/slow", &[], Rest::Ended);

@@ -1,6 +1,6 @@
-//! One site with everything in it, `site/nginx.conf`: HTTPS and HTTP/2 in front, an application, a cache on
-//! three disks, PHP, subrequests, limits, Lua in each phase with a server that counts, worker threads, a
-//! plugin. What stands behind it is made here.
+//! A site that uses everything, `site/nginx.conf`: HTTPS and HTTP/2, an application, a cache on three disks,
+//! FastCGI, subrequests, limits, Lua in each phase with a Redis server, worker threads, a plugin. The servers
+//! behind it are started here.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use services::{Application, Counts, serve, serve_counts, serve_fastcgi};
 pub mod services;
 pub mod visitors;
 
-/// Words for files that compress well.
+/// A line for files that compress well.
 pub const WORDS: &str = "a line of a page that is sent again and again\n";
 
-/// Where the master runs. A new binary takes over from one in the background, as operators have it.
+/// Where the master runs. For an upgrade to a new binary it runs in the background, as in production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// As a child of the test.
@@ -23,30 +23,30 @@ pub enum Mode {
     Background,
 }
 
-/// The site, and what the application behind it has seen.
+/// The site, and the servers behind it.
 pub struct Site {
     /// The server under test.
     pub server: Server,
-    /// What stands behind it.
+    /// The application behind it.
     pub application: Arc<Application>,
-    /// The server that counts.
+    /// The Redis server behind it, which counts.
     pub counts: Arc<Counts>,
 }
 
 impl Site {
-    /// Starts it.
+    /// Starts the site, with the master as a child of the test.
     ///
     /// # Panics
-    /// If it does not start, or there is no C compiler for its plugin.
+    /// If the server does not start, or there is no C compiler for its plugin.
     #[must_use]
     pub fn start() -> Self {
         Self::start_as(Mode::Foreground)
     }
 
-    /// Starts it with the master there.
+    /// Starts the site with the master as `mode` says.
     ///
     /// # Panics
-    /// As [`Site::start`].
+    /// In the cases of [`Site::start`].
     #[must_use]
     pub fn start_as(mode: Mode) -> Self {
         let application = Arc::<Application>::default();
@@ -87,13 +87,13 @@ impl Site {
         Self { server: setup.start(), application, counts }
     }
 
-    /// How often the application was asked for what can be kept.
+    /// How often the application was asked for responses that can be cached.
     #[must_use]
     pub fn fetched(&self) -> usize {
         self.application.fetched.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// What the application was asked for.
+    /// The requests that the application has received.
     ///
     /// # Panics
     /// If a thread of the application has failed.

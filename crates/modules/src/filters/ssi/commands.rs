@@ -1,4 +1,4 @@
-//! The SSI commands, their parameters and their effects.
+//! The SSI commands: their parameters, and the functions that execute them. In the request's task.
 
 use clearway_base::log::Level as LogLevel;
 use clearway_http::{Delivery, Next, Request, Subrequest, Verbatim};
@@ -10,14 +10,14 @@ use super::{Chosen, Conditional, Pause, Ssi, Waiting, Where};
 /// Most parameters of a command.
 const PARAMS_MAX: usize = 16;
 
-/// What `echo` shows of a variable without a value.
+/// The text that `echo` writes for a variable without a value.
 const NONE: &[u8] = b"(none)";
 
-/// What the engine knows of a command.
+/// The description of a command.
 struct Known {
     name: &'static str,
     params: &'static [Param],
-    /// In which parts of an `if` it may stand, if only there.
+    /// The part of an `if` up to which the command may stand; `None` if it may stand anywhere.
     within: Option<Conditional>,
     /// Whether it is executed within a block as well.
     ends_block: bool,
@@ -68,7 +68,7 @@ static COMMANDS: [Known; 10] = [
     Known { ends_block: true, ..command("endblock", &[], end_block) },
 ];
 
-/// The parameters that a command has.
+/// The parameters of a command in a page.
 struct Params<'a>(Vec<(&'static str, &'a [u8])>);
 
 impl<'a> Params<'a> {
@@ -87,7 +87,7 @@ fn complain(request: &Request<'_>, parts: &[&[u8]]) -> Failed {
 }
 
 impl Ssi<'_> {
-    /// Does what a command says.
+    /// Executes a command.
     pub(super) fn execute(
         &mut self,
         command: &Command,
@@ -154,7 +154,7 @@ impl Known {
     }
 }
 
-/// A command as it may be written, for a block that is made of it.
+/// The text of a command, to be added to the block that is being collected.
 fn rewrite(command: &Command) -> Vec<u8> {
     let mut text = [b"<!--#", &command.name[..]].concat();
     for (key, value) in &command.params {
@@ -201,7 +201,7 @@ fn include(
     Ok(())
 }
 
-/// What is included, and whether nothing goes on before it has ended.
+/// The URI to include, and whether the page waits until it was sent.
 fn what_to_include<'a>(params: &Params<'a>, request: &Request<'_>) -> Result<(&'a [u8], bool), Failed> {
     let (uri, file) = match (params.get("virtual"), params.get("file")) {
         (Some(uri), Some(file)) => {
@@ -244,7 +244,7 @@ fn echo(
     }
     match params.get("encoding") {
         None => {}
-        // It holds for what follows, too.
+        // As in nginx, the encoding also holds for later `echo` commands.
         Some(b"none") => ssi.encoding = Encoding::Nothing,
         Some(b"url") => ssi.encoding = Encoding::Url,
         Some(b"entity") => ssi.encoding = Encoding::Entity,
