@@ -107,7 +107,7 @@ impl<T: Clone> Fills<T> {
         slot.store(tag | now_s & SECONDS_MASK, Ordering::Relaxed);
     }
 
-    /// Whether a response with this digest was not stored within the last [`UNKEPT_S`] seconds.
+    /// Whether a response with this digest was not stored within the last two seconds.
     #[must_use]
     pub fn is_unkept(&self, digest: Digest, now_s: u64) -> bool {
         let (slot, tag) = self.unkept_of(digest);
