@@ -74,7 +74,7 @@ pub enum Unusable {
     TooSmall,
     /// Written in another format.
     Version,
-    /// It holds another key.
+    /// The file holds another key with the same digest.
     Collision,
     /// The head does not fit into the buffer for it.
     TooLongHeader,

@@ -188,7 +188,7 @@ fn of_payload(payload: u64) -> (u64, u16) {
 /// Whether an update may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// It is the asker's.
+    /// The process that asked updates the object.
     Begun,
     /// A worker that is there does it already.
     Busy(u16),
@@ -295,7 +295,7 @@ impl<'z> Index<'z> {
         self.table.put(key, 0, object.entry(rest))
     }
 
-    /// The same for an object that a start finds written down: used then, and of which nobody else knows yet.
+    /// Adds an object that a start has read from snapshot or journal; no request has used it yet.
     ///
     /// # Errors
     /// When others were always faster.

@@ -32,9 +32,9 @@ pub struct Seal {
 pub enum Soundness {
     /// Head and length are as they were written; the body can be compared with this.
     Sealed(Seal),
-    /// It has no seal: nginx has written it.
+    /// The file has no seal, because nginx has written it.
     Unsealed,
-    /// It is not what was written: it is to be removed.
+    /// The contents have changed since the file was written: it is to be removed.
     Broken,
 }
 

@@ -77,7 +77,7 @@ impl Directory for Disk {
 #[derive(Default)]
 pub struct KeptFiles {
     files: Mutex<BTreeMap<PathBuf, KeptFile>>,
-    /// Those of the configuration before.
+    /// Files of the previous configuration.
     earlier: BTreeMap<PathBuf, KeptFile>,
 }
 
@@ -94,7 +94,7 @@ struct KeptFile {
 struct Stamp(u64, i64);
 
 impl KeptFiles {
-    /// Those that were read before.
+    /// Files that were read before, by the master.
     #[must_use]
     pub fn handed(files: Vec<(PathBuf, Bytes)>) -> Self {
         let kept = |(path, content)| (path, KeptFile { content, stamp: None });

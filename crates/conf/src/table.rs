@@ -62,7 +62,7 @@ impl Args {
     pub const FLAG: Self = Self(1 << 9);
     /// Any number: the handler counts them.
     pub const ANY: Self = Self(1 << 10);
-    /// One or more.
+    /// One or more arguments.
     pub const ONE_MORE: Self = Self(1 << 11);
     /// Two or more.
     pub const TWO_MORE: Self = Self(1 << 12);

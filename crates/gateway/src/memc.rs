@@ -50,7 +50,7 @@ impl Command {
         ("version", Self::Version),
     ];
 
-    /// One by its name.
+    /// The command with this name.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|(known, _)| known.as_bytes() == name).map(|(_, command)| command)

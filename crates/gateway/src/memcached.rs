@@ -162,7 +162,7 @@ fn parse_digits(text: &[u8]) -> Option<u64> {
 pub struct Step {
     /// How many of the input were looked at.
     pub consumed: usize,
-    /// Those of them that belong to the value.
+    /// The bytes that belong to the value.
     pub data: Range<usize>,
 }
 

@@ -44,9 +44,9 @@ pub struct Decoded {
 /// What becomes of the trailer section behind the last chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrailerSection {
-    /// It is read and dropped.
+    /// The trailer section is read and dropped.
     Dropped,
-    /// It is left to the owner: the body ends before it.
+    /// The trailer section is left to the owner: the body ends before it.
     Left,
 }
 

@@ -146,7 +146,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// One that begins, with what the client says first.
+    /// A connection that begins; the preface and the settings of the client are to be sent first.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let mut control = PREFACE.to_vec();

@@ -112,7 +112,7 @@ enum Kind {
 enum Taken<'i> {
     /// Its windows have room for it.
     Yes,
-    /// It is not wanted, which may be to be told.
+    /// The body is not wanted; the event is for the owner, if there is one.
     Not(Option<Event<'i>>),
 }
 
@@ -157,7 +157,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// One that begins, with the frames that the server says first.
+    /// A connection that begins; the settings of the server are to be sent first.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let mut control = Vec::new();

@@ -180,9 +180,9 @@ pub enum Rest {
 /// Whether the header block goes on in a CONTINUATION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// It is complete.
+    /// The header block is complete.
     Complete,
-    /// It goes on; no other frame may come before that.
+    /// The header block goes on in the next frame; no other frame may come before.
     GoesOn,
 }
 
@@ -199,13 +199,13 @@ pub enum Frame<'p> {
     Reset(u32),
     /// What the other side wants.
     Settings(Settings),
-    /// It has seen what this side wants.
+    /// The peer has seen this side's settings.
     SettingsAck,
-    /// It wants these bytes back.
+    /// The peer wants these bytes back.
     Ping([u8; 8]),
-    /// It gives them back.
+    /// The peer returns the bytes of a PING.
     PingAck([u8; 8]),
-    /// It is about to close: the last stream that it deals with, and the code of an error.
+    /// The peer is about to close: the last stream that it deals with, and the code of an error.
     GoAway(u32, u32),
     /// So many further bytes may be sent.
     WindowUpdate(u32),

@@ -21,9 +21,9 @@ use std::fmt;
 /// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressionFault {
-    /// It ends in the middle of a field.
+    /// The block ends in the middle of a field.
     Truncated,
-    /// It ends in the middle of a number.
+    /// The block ends in the middle of a number.
     TruncatedNumber,
     /// A number of more than 21 bits behind its prefix.
     TooLargeNumber,

@@ -46,9 +46,9 @@ pub struct HeadLimits {
 /// What becomes of a field whose name has bytes other than letters, digits and `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusual {
-    /// It is skipped.
+    /// The field is skipped.
     Skipped,
-    /// It is a field like others.
+    /// The field is kept like others.
     Kept,
 }
 

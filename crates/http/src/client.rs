@@ -32,7 +32,7 @@ impl Client {
         Self { home, peer, serial: metrics::next_serial(), start_ms: home.now_ms(), front: None, listener }
     }
 
-    /// The same client, for requests that run beside each other; what a proxy has sent goes with it.
+    /// The same client for another request of its connection, with the address that a proxy has sent.
     #[must_use]
     pub fn share(&mut self) -> Self {
         Self {

@@ -224,7 +224,7 @@ impl Listener {
         self.state.fetch_or(CLOSING, Ordering::Release);
     }
 
-    /// The same for all connections.
+    /// Closes all connections.
     pub fn close_all(&self) {
         self.close_older(u64::MAX);
     }

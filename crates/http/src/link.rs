@@ -31,7 +31,7 @@ use tls::Tls;
 pub enum Link<'c> {
     /// A connection that carries one request after the other, on its transport.
     Http1(&'c Http1Link),
-    /// One of several at a time on a connection.
+    /// A stream: one of several requests at a time on a connection.
     Stream(&'c Stream),
 }
 

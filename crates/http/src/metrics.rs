@@ -98,7 +98,7 @@ struct Tally {
     closed: AtomicU64,
     /// Requests that began with a part of their head.
     begun: AtomicU64,
-    /// Those of them whose head is complete.
+    /// Requests whose head is complete.
     headed: AtomicU64,
     /// Requests that began with a complete head.
     begun_headed: AtomicU64,
@@ -138,7 +138,7 @@ pub fn prepare(loops: usize) {
     }
 }
 
-/// It waits for a request.
+/// The connection waits for a request.
 const WAITING: u8 = 0;
 /// A request has begun, its head is not complete.
 const READING: u8 = 1;
@@ -180,7 +180,7 @@ impl Stage {
         self.0.store(WRITING, Ordering::Relaxed);
     }
 
-    /// It is over, with what it was answered with, unless its connection lingers.
+    /// The request is over, with this status, unless its connection lingers.
     #[inline]
     pub fn end(&self, index: usize, code: Option<u16>) {
         let of_loop = TALLIES.of(index);
@@ -198,7 +198,7 @@ impl Stage {
         count(&TALLIES.of(index).begun_headed);
     }
 
-    /// It is over, with what it was answered with.
+    /// The request of a stream is over, with this status.
     pub fn end_stream(index: usize, code: u16) {
         let of_loop = TALLIES.of(index);
         of_loop.count_answer(Some(code));

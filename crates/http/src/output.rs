@@ -87,7 +87,7 @@ pub(crate) struct OutputState<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseSource {
     Open,
-    /// It has pushed the end, which filters may not have come to yet.
+    /// The handler has pushed the end; filters may still have output.
     Ended,
 }
 
@@ -143,7 +143,7 @@ enum Connection {
 /// Whether what is there is to leave although it is little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
-    /// It may wait for more (`postpone_output`).
+    /// The output may wait for more (`postpone_output`).
     Postponed,
     Flushed,
 }

@@ -66,19 +66,20 @@ pub type Wait<'a> = Pin<Box<dyn Future<Output = Step<'static>> + Send + 'a>>;
 
 /// What a handler answers.
 pub enum Step<'a> {
-    /// It has nothing to say; the next one is asked.
+    /// The handler does not answer; the next one is asked.
     Declined,
     /// In the access phase: the client may, as far as this handler goes (`satisfy`). Else as `Declined`.
     Allowed,
-    /// It has pushed the response.
+    /// The handler has pushed the response.
     Done,
     /// The engine answers so.
     Respond(Answer),
     /// Its client has left while it waited; with an error if the connection broke.
     Left(io::Result<()>),
-    /// It will say later. If the client leaves before, what waits is dropped.
+    /// The handler waits and answers later. If the client leaves before, the future is dropped.
     Wait(Wait<'a>),
-    /// It will say later, and sees itself to a client that leaves ([`Request::poll_closed`]).
+    /// The handler waits and answers later, and looks itself for a client that leaves
+    /// ([`Request::poll_closed`]).
     WaitRegardless(Wait<'a>),
 }
 

@@ -129,7 +129,7 @@ pub(crate) enum Pass {
 /// Whether the location is the one for the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocationState {
-    /// It is, so that the path begins with its name.
+    /// The location is that of the path: the path begins with the location's name.
     Found,
     /// The path was rewritten in it.
     Lost,
@@ -188,11 +188,11 @@ pub(crate) enum RootTest {
 /// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is read and answered.
+    /// The request is read and answered.
     Open,
     /// Its response is over; something is done behind it (`post_action`).
     Behind,
-    /// It is in its log phase, or behind it.
+    /// The request is in its log phase, or behind it.
     Logged,
 }
 
@@ -219,7 +219,7 @@ pub(crate) enum Host {
 /// What was done with a body that came in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunks {
-    /// It is unread or stored; or there is no such body.
+    /// The body is unread or stored, or there is none.
     Kept,
     Dropped,
 }
@@ -584,14 +584,14 @@ impl<'c> Request<'c> {
         self.error_status
     }
 
-    /// It is one of this server, whatever it asks for; `action` is what is being done.
+    /// Makes this server the request's; `action` is the text for the error log.
     pub(crate) fn enter_server(&mut self, id: ServerId, action: &'static str) {
         self.server = self.snapshot.server(id);
         self.node.location = self.snapshot.location(self.server.base);
         self.action = action;
     }
 
-    /// It ends here, and no log is to know of it.
+    /// Ends the request here without a line in the access log.
     pub(crate) fn leave_unlogged(&mut self) {
         self.stage = Stage::Logged;
     }
@@ -738,7 +738,7 @@ impl<'c> Request<'c> {
         self.contexts.find(key)
     }
 
-    /// The same, to be changed; `None` also while subrequests know it.
+    /// The context, to be changed; `None` also while subrequests have it.
     pub fn context_mut<T: Any + Send + Sync>(&mut self, key: &'static ContextKey<T>) -> Option<&mut T> {
         self.contexts.find_mut(key)
     }

@@ -57,14 +57,14 @@ pub enum SniHandling {
 /// Whether clients have to show a certificate (`ssl_verify_client`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// They are not asked for one.
+    /// Clients are not asked for a certificate.
     #[default]
     Off,
-    /// They have to, and it must be sound.
+    /// Clients have to send a valid certificate.
     On,
-    /// They may, and then it must be sound.
+    /// Clients may send a certificate, which must then be valid.
     Optional,
-    /// They may, and it need not be signed by a known authority.
+    /// Clients may send a certificate, which need not be signed by a known authority.
     OptionalNoCa,
 }
 

@@ -218,7 +218,7 @@ pub(crate) struct Told {
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     slots: BTreeMap<u64, Slot>,
-    /// Those with work whose target is not out.
+    /// Destinations with work whose target is not being written.
     ready: BTreeSet<u64>,
     buffers: BTreeSet<u64>,
     /// Slots with lines for which a pipe had no room, in a writer without threads.

@@ -92,7 +92,7 @@ pub(crate) struct LogTarget {
 enum AtOnce {
     /// Through a descriptor of its own.
     Through(File),
-    /// It is a regular file, or cannot be opened twice.
+    /// The file is regular, or cannot be opened twice.
     AsEver,
 }
 

@@ -66,7 +66,8 @@ impl Writer {
         Self::with_queue(opener, QUEUE_LINES, QUEUE_BYTES)
     }
 
-    /// The same with room for a few lines only, for a caller that writes each of them at once with `flush`.
+    /// As [`new`](Self::new), with room for a few lines only, for a caller that writes each of them at once
+    /// with `flush`.
     #[must_use]
     pub fn direct(opener: Box<dyn Opener>) -> Self {
         Self::with_queue(opener, DIRECT_LINES, QUEUE_BYTES)

@@ -31,7 +31,7 @@ pub(crate) enum Refused {
     Type(Option<&'static str>),
     TooDeep,
     TooLarge,
-    /// It is no table any more where it was one.
+    /// The value was a table and has changed meanwhile.
     Changed,
 }
 

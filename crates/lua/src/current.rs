@@ -185,7 +185,7 @@ impl Phases {
         Self(!Self::of(phases).0)
     }
 
-    /// These and others.
+    /// The union of two sets.
     #[must_use]
     pub const fn or(self, others: Self) -> Self {
         Self(self.0 | others.0)
@@ -279,15 +279,15 @@ pub(crate) enum Pause {
     Send(Sending),
     /// For subrequests that have begun.
     Captures(Operation),
-    /// It ends: `ngx.exit`.
+    /// The code ends with `ngx.exit`.
     Exit(i32),
-    /// It ends: the client is sent elsewhere.
+    /// The code ends: the client is redirected.
     Redirect { status: u16, location: Vec<u8> },
-    /// It ends: another path answers.
+    /// The code ends: another path answers (`ngx.exec`).
     Exec { path: Vec<u8>, args: Option<Vec<u8>> },
-    /// It ends: the engine answers so.
+    /// The code ends: the engine sends this answer.
     Answer(Answer),
-    /// It ends: the request goes on with the path that was set.
+    /// The code ends: the request goes on with the path that was set.
     Jump,
     /// Until this is done with the request's body.
     Body(BodyWork),
@@ -511,7 +511,7 @@ pub(crate) fn scene<R>(
     }
 }
 
-/// The same for functions that are nothing without a request, as upstream says it of timers.
+/// As [`allow`], for functions that need a request, with upstream's words for timers.
 ///
 /// # Errors
 /// "API disabled in the current context", and those of [`allow`].

@@ -32,7 +32,7 @@ pub(crate) static POOLED: ConfKey<PooledMain> = ConfKey::new(Level::Main);
 
 settings! {
     pub(crate) struct PooledMain {
-        /// Those that calls may name.
+        /// Pools that calls may name.
         pub(crate) thread_pools: Own<Option<ThreadPools>>,
         /// `lua_worker_thread_vm_pool_size`
         pub(crate) vms_max: Setting<Option<usize>>,
@@ -41,7 +41,7 @@ settings! {
     }
 }
 
-/// Those of one configuration. See the file's head.
+/// The functions in pools of one configuration.
 pub(crate) struct Pooled {
     settings: VmSettings,
     /// `package.path` and `package.cpath` of the VM that has called first.
@@ -53,7 +53,7 @@ pub(crate) struct Pooled {
     workers: u32,
 }
 
-/// Those of one pool.
+/// The state of one pool.
 pub(crate) struct OfPool {
     pool: Arc<Pool>,
     idle: Mutex<Vec<Worker>>,

@@ -93,7 +93,7 @@ pub(crate) enum OnAbort {
     Nothing,
     /// This, as a thread of the coroutine with that number.
     Code(Coroutine, usize),
-    /// It has begun.
+    /// The function has begun.
     Begun,
 }
 
@@ -128,7 +128,7 @@ impl Response {
 }
 
 impl RequestState {
-    /// That of a request, if Lua has been there.
+    /// The state of a request, if Lua has run for it.
     pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
         request.context(&STATE)
     }
@@ -200,7 +200,7 @@ pub(crate) struct Remembered {
     vms: Weak<Vms>,
     /// Takes debug lines, where somebody wants them.
     debug: Option<Arc<dyn Sink>>,
-    /// Another one has taken its place.
+    /// Whether this state is outdated, as another VM was entered since.
     is_replaced: AtomicBool,
 }
 
@@ -212,12 +212,12 @@ impl Remembered {
         Some(Self { slot, ctx, home: about.home, vms, debug, is_replaced: AtomicBool::new(false) })
     }
 
-    /// Another one takes its place.
+    /// Marks this state as outdated.
     pub(crate) fn replace(&self) {
         self.is_replaced.store(true, Ordering::Relaxed);
     }
 
-    /// That of a request's connection, where its VM can be used.
+    /// The state of a request's connection, if its VM can be used.
     pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
         let known: &Self = request.tls()?.offer.remembered.as_ref()?.downcast_ref()?;
         let vms = request.main_conf(&LUA_MAIN).vms.get()?;

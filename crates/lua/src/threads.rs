@@ -100,7 +100,7 @@ impl fmt::Debug for Operation {
 pub(crate) enum BodyWork {
     /// The body that is made is more than its buffer has room for.
     PutAside,
-    /// It is complete.
+    /// The body is complete.
     Finish,
     /// A file takes its place.
     UseFile { path: Vec<u8>, afterwards: Afterwards },
@@ -124,7 +124,7 @@ pub(crate) enum Wait {
     Receive(Box<Receiving>),
     /// The client has something.
     Send(Box<Sending>),
-    /// One of these is over.
+    /// It waits until one of these threads is over.
     Threads(Box<[usize]>),
     /// See [`Operation`].
     Operation(Operation),
@@ -142,7 +142,7 @@ pub(crate) enum Polls {
 pub(crate) enum Hold {
     #[default]
     None,
-    /// It waits for subrequests, which nothing takes back.
+    /// The thread waits for subrequests, which cannot be taken back.
     Subrequests,
 }
 
@@ -154,11 +154,11 @@ pub(crate) enum ThreadOutcome {
 }
 
 pub(crate) enum State {
-    /// It is to be resumed with this.
+    /// The thread is to be resumed with this.
     Ready(Answers),
     Running,
     Waiting(Wait, Hold),
-    /// It is over; its results, or its error, are on its stack.
+    /// The thread is over; its results, or its error, are on its stack.
     Over(ThreadOutcome),
 }
 
@@ -201,14 +201,14 @@ impl Number {
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It is no light thread of this run.
+    /// The value is no light thread of this run.
     No,
-    /// Another owner's.
+    /// The thread belongs to another owner.
     OfOthers,
     Alive(Hold),
-    /// It has results.
+    /// The thread is over and has results.
     Over,
-    /// It was waited for, or killed.
+    /// The thread was waited for or killed.
     Gone,
 }
 
@@ -225,7 +225,7 @@ pub(crate) struct Threads {
     /// Rule 1.
     gone: HashSet<usize>,
     last: Option<NonZeroU64>,
-    /// Those that are not over.
+    /// The number of threads that are not over.
     alive: usize,
 }
 
@@ -249,7 +249,7 @@ impl Threads {
         number
     }
 
-    /// Those that are not over.
+    /// The number of threads that are not over.
     pub(crate) fn alive(&self) -> usize {
         self.alive
     }
@@ -316,7 +316,7 @@ impl Threads {
         self.all().any(waits)
     }
 
-    /// Those that sleep.
+    /// The number of threads that sleep.
     pub(crate) fn sleeping(&self) -> usize {
         self.all().filter(|thread| thread.is_asleep()).count()
     }
@@ -345,7 +345,7 @@ impl Threads {
         self.remove(number)
     }
 
-    /// The same, of one that is over.
+    /// Takes a thread that is over.
     pub(crate) fn take_over(&mut self, number: Number) -> Option<Thread> {
         self.get_mut(number)?;
         self.take(number.id)

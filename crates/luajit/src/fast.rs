@@ -46,11 +46,11 @@ impl<F: Fn(&FastCall<'_>, &mut Reply) -> i32 + Copy + 'static> FastFunction for 
 pub struct FastCall<'c> {
     /// A text.
     pub first: &'c [u8],
-    /// Another one.
+    /// The second text.
     pub second: &'c [u8],
     /// A number, mostly which of several things it is about.
     pub which: f64,
-    /// Another one.
+    /// A further number.
     pub number: f64,
     host: &'c Host,
 }

@@ -15,7 +15,7 @@ pub enum FaultKind {
     Runtime,
     /// The VM's memory has its limit.
     Memory,
-    /// It has run for too long.
+    /// The code has run for too long.
     TimeLimit,
     /// One of the server's functions has panicked: the VM is not to be used again.
     Poisoned,
@@ -41,13 +41,13 @@ impl Fault {
         Self { kind, text, traceback: Vec::new() }
     }
 
-    /// One that the server has found, and not Lua.
+    /// An error that the server has found, and not Lua.
     #[must_use]
     pub fn of(kind: FaultKind, text: &str) -> Self {
         Self { kind, text: text.into(), traceback: Vec::new() }
     }
 
-    /// The same with another traceback.
+    /// The same error with another traceback.
     #[must_use]
     pub fn with_traceback(mut self, traceback: Vec<u8>) -> Self {
         self.traceback = traceback;

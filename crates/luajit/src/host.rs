@@ -32,9 +32,9 @@ const NEVER: u64 = 1 << 47;
 pub(crate) enum Halt {
     /// Others have their turn: it goes on afterwards.
     Slice,
-    /// It has run for too long.
+    /// The code has run for too long.
     TimeLimit,
-    /// One of our functions has panicked, and nobody knows what it left behind.
+    /// A function of the server has panicked, so the state of the VM is unknown.
     Poisoned,
 }
 
@@ -136,7 +136,7 @@ impl Host {
         }
     }
 
-    /// That of a VM that one of its functions runs in.
+    /// The host of a VM, found by a thread of it.
     ///
     /// # Safety
     /// `state` is a live thread of a VM that `adopt` took over and that is open for `'a`.

@@ -36,9 +36,9 @@ pub enum Interrupted {
 /// What is done to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It ends with an error.
+    /// The code ends with an error.
     TooLong,
-    /// It yields to others.
+    /// The code yields to other threads.
     SliceOver,
 }
 

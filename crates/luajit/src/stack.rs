@@ -207,7 +207,7 @@ impl<'vm> Stack<'vm> {
         ((self.address_in(layout().state_top) - self.address_in(layout().state_base)) / SLOT_BYTES) as i32
     }
 
-    /// One of the thread's addresses: asked for at each step, so it is read where LuaJIT has it.
+    /// An address in the structure of the Lua thread; it is read each time, since LuaJIT changes it.
     #[inline]
     fn address_in(&self, offset: u32) -> usize {
         // SAFETY: a live state, whose layout says that an address is there.
@@ -252,7 +252,7 @@ impl<'vm> Stack<'vm> {
         slot
     }
 
-    /// That of a table.
+    /// The slot of a table, which has to be one.
     fn table(&self, at: i32) -> c_int {
         let slot = self.slot(at);
         assert!(self.raw_type(slot) == ffi::TYPE_TABLE, "a table is in slot {at}");

@@ -57,7 +57,7 @@ pub struct Coroutine {
 }
 
 impl Coroutine {
-    /// One that will run the function on its stack, with the arguments above that.
+    /// A coroutine that will run the function on its stack, with the arguments above it.
     pub(crate) fn ready(state: *mut LuaState, anchor: Reference) -> Self {
         Self { state, anchor, phase: Phase::Ready, ran_us: 0 }
     }
@@ -84,22 +84,23 @@ unsafe impl Send for Coroutine {}
 enum Phase {
     /// Its stack has a function and that function's arguments.
     Ready,
-    /// It has yielded: its stack has what the yield is to return.
+    /// The coroutine has yielded: its stack has the values that the yield is to return.
     Suspended,
     /// Its function is over: its stack has the results.
     Finished,
-    /// It has raised an error, and is not to be resumed.
+    /// The coroutine has raised an error and cannot be resumed.
     Dead,
 }
 
 /// What came of resuming a coroutine.
 #[derive(Debug)]
 pub enum Resumed {
-    /// It is over, and so many results are on its stack.
+    /// The coroutine is over, and so many results are on its stack.
     Finished(i32),
-    /// It has yielded so many values, which are on its stack; they are to be taken away before it is resumed.
+    /// The coroutine has yielded so many values, which are on its stack; they have to be removed before it is
+    /// resumed.
     Yielded(i32),
-    /// It did not go on; the error that it raised is on its stack.
+    /// The coroutine has failed with this error.
     Failed(Fault),
 }
 

@@ -22,7 +22,7 @@ impl Span {
         self.start as usize
     }
 
-    /// One past the last byte.
+    /// The index behind the last byte.
     #[inline]
     pub fn end(self) -> usize {
         self.end as usize
@@ -201,7 +201,7 @@ impl Known {
         Known::find_hashed(name, name_hash(name))
     }
 
-    /// The same where the hash of the name is at hand.
+    /// Finds a known name whose hash is at hand.
     #[inline]
     pub fn find_hashed(name: &[u8], hash: u32) -> Known {
         let mut slot = slot(hash);

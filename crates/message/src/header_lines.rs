@@ -212,7 +212,8 @@ impl HeaderLines {
         self.seen |= known.bit();
     }
 
-    /// The same of a line that is likely to be sent on: it is passed as it is, if it has that form.
+    /// As [`receive`](Self::receive), for a line that is likely to be sent on: it is passed unchanged if it
+    /// has the form in which lines are sent.
     #[inline]
     pub fn receive_to_pass(&mut self, received: &[u8], Header { name, value, hash, known }: Header) {
         let is_sent_so = received.get(name.end()..value.start()) == Some(SEPARATOR)
@@ -369,7 +370,7 @@ impl Headers {
         }
     }
 
-    /// The same, behind the lines that were added.
+    /// As [`pass`](Self::pass), behind the lines that were added.
     pub fn pass_behind(&mut self, received: impl Into<Bytes>, lines: impl IntoIterator<Item = Header>) {
         let kept = self.0.get_or_insert_default();
         kept.lines.drop_received();

@@ -31,7 +31,7 @@ const KEPT_INLINE_BYTES: usize = 32;
 /// Longer ones are not kept, bytes.
 const KEPT_MAX_BYTES: usize = 256;
 
-/// It is nothing of a request.
+/// Shows no contents: the value does not describe a request.
 impl fmt::Debug for LatestHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LatestHost")
@@ -87,7 +87,7 @@ fn name(text: &[u8]) -> Option<(usize, bool)> {
     scan(text, |byte| byte == b'%', |byte| byte == b':')
 }
 
-/// The same for an address in brackets; the colons inside belong to it.
+/// Length of an address in brackets, and whether it has upper case letters; the colons inside belong to it.
 fn literal(text: &[u8]) -> Option<(usize, bool)> {
     let (len, uppercase) = scan(&text[1..], |byte| byte == b':', |byte| byte == b']')?;
     // The length without the closing bracket: both brackets count.

@@ -18,7 +18,7 @@ pub enum Ranges {
     Allowed,
     /// Yes, but one part only: the body is pushed in several chunks.
     OnePart,
-    /// The same, and what is pushed begins at this byte of the body.
+    /// As above, and the pushed bytes begin at this byte of the body.
     OneFrom(u64),
     /// Yes, and the client is told so (`Accept-Ranges`).
     Announced,

@@ -93,7 +93,7 @@ fn page_text(code: u16) -> Option<(&'static str, Option<&'static str>)> {
     Some((title, detail))
 }
 
-/// One line of what some browsers want to see at the end of a page before they show it.
+/// A line of the padding at the end of error pages, without which some browsers do not show them.
 const PADDING_LINE: &str = "<!-- a padding to disable MSIE and Chrome friendly error page -->\r\n";
 
 /// How many of them.

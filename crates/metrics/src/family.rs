@@ -5,9 +5,9 @@ use crate::histogram::Durations;
 /// How a metric's values behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, from 0 at the start of the process; its name ends in `_total`.
+    /// The value only grows, from 0 at the start of the process; the name ends in `_total`.
     Counter,
-    /// It goes up and down.
+    /// The value goes up and down.
     Gauge,
     /// Durations in the buckets of [`crate::Histogram`]; its name ends in `_seconds`.
     Histogram,
@@ -39,7 +39,7 @@ pub struct Label {
 pub enum Together {
     /// Their sum.
     Sum,
-    /// They say the same, or the largest says it.
+    /// All processes have the same value, or the largest one counts.
     Alike,
 }
 
@@ -67,13 +67,13 @@ impl Family {
         Self { kind, name, unit, help, labels: &[], together: Together::Sum }
     }
 
-    /// The same with a value for each combination of these labels.
+    /// The family with a value for each combination of these labels.
     #[must_use]
     pub const fn by(self, labels: &'static [Label]) -> Self {
         Self { labels, ..self }
     }
 
-    /// The same where each process has the value of all.
+    /// The family, if each process has the value of all processes.
     #[must_use]
     pub const fn alike(self) -> Self {
         Self { together: Together::Alike, ..self }

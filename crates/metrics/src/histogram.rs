@@ -86,7 +86,7 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// The same where one thread counts at a time, see [`count_alone`].
+    /// As [`note`](Self::note), if one thread counts at a time (see [`count_alone`]).
     pub fn note_alone(&self, ns: u64) {
         count_alone(&self.counts[bucket(ns)], 1);
         count_alone(&self.sum_ns, ns);

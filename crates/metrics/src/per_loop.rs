@@ -9,7 +9,7 @@ pub const LOOPS_MAX: usize = 1024;
 /// A `T` for each loop, for a `static`. `T` is to be aligned so that no two share a cache line.
 pub struct PerLoop<T> {
     loops: [OnceLock<Box<T>>; LOOPS_MAX],
-    /// Those in use have lower indexes.
+    /// Loops in use have lower indexes.
     end: AtomicUsize,
 }
 
@@ -21,7 +21,7 @@ impl<T: Default> PerLoop<T> {
         Self { loops: [const { OnceLock::new() }; LOOPS_MAX], end: AtomicUsize::new(0) }
     }
 
-    /// That of loop `index`.
+    /// The value of loop `index`.
     #[inline]
     pub fn of(&self, index: usize) -> &T {
         let index = index % LOOPS_MAX;
@@ -38,7 +38,7 @@ impl<T: Default> PerLoop<T> {
         of_loop
     }
 
-    /// Those of the loops that have counted anything, each with its index.
+    /// The values of the loops that have counted anything, each with its index.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let end = self.end.load(Ordering::Relaxed);
         let loops = self.loops[..end].iter().enumerate();

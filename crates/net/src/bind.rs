@@ -42,10 +42,10 @@ pub struct Options {
 /// Whether an IPv6 wildcard leaves IPv4 alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ipv6Only {
-    /// It does.
+    /// An IPv6 socket takes IPv6 only.
     #[default]
     On,
-    /// It takes IPv4 as well.
+    /// An IPv6 socket takes IPv4 as well.
     Off,
 }
 
@@ -156,9 +156,9 @@ pub fn bind(address: &ListenAddr, options: &Options, log: &dyn Sink) -> Result<O
 /// The sockets of one address.
 #[derive(Debug)]
 pub enum Sockets {
-    /// One that all loops accept from, woken in turn (EPOLLEXCLUSIVE).
+    /// A socket that all loops accept from, woken in turn (EPOLLEXCLUSIVE).
     Shared(OwnedFd),
-    /// One for each loop, in the order of the loops.
+    /// A socket for each loop, in the order of the loops.
     PerLoop(Vec<OwnedFd>),
 }
 

@@ -136,7 +136,7 @@ impl Resolve for SystemResolver {
 pub struct HostNames(Mutex<BTreeMap<String, Vec<SocketAddr>>>);
 
 impl HostNames {
-    /// Those that were found before.
+    /// Names that were resolved before, by the master.
     #[must_use]
     pub fn handed(names: Vec<(String, Vec<SocketAddr>)>) -> Self {
         Self(Mutex::new(names.into_iter().collect()))
@@ -274,7 +274,7 @@ fn check_ports(first: u64, last: u64) -> Result<Ports, AddrError> {
     }
 }
 
-/// One port.
+/// Checks a port.
 pub(crate) fn check_port(text: &[u8]) -> Result<u16, AddrError> {
     let port = number(text).and_then(|number| u16::try_from(number).ok());
     port.filter(|&port| port > 0).ok_or(AddrError::InvalidPort)

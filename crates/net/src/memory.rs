@@ -27,8 +27,8 @@ pub fn memory_pair(home: LoopRef) -> (MemoryEnd, MemoryEnd) {
     (near, far)
 }
 
-/// The same, of which the second one has still to [accept](MemoryEnd::accept) or
-/// [refuse](MemoryEnd::refuse) the connection.
+/// A connection in memory that its second end has still to [accept](MemoryEnd::accept) or
+/// [refuse](MemoryEnd::refuse).
 #[must_use]
 pub fn memory_call(home: LoopRef) -> (MemoryEnd, MemoryEnd) {
     let pipes = [Arc::<Pipe>::default(), Arc::default()];

@@ -28,9 +28,9 @@ pub struct LoopSource {
 /// Whether loops take turns to be told of connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
-    /// It is the same loop that is told first.
+    /// The same loop is told first each time.
     No,
-    /// They share one socket, and the loop that was told of a connection goes to the end.
+    /// All loops share the socket, and the loop that was told of a connection goes to the end of the queue.
     Yes,
 }
 

@@ -35,7 +35,7 @@ const FULL: u32 = 1 << 30;
 /// `multi_accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiAccept {
-    /// One for each turn of the loop.
+    /// One connection for each turn of the loop.
     Off,
     /// All that wait, [`BATCH_MAX`] at most.
     On,
@@ -56,7 +56,7 @@ impl MultiAccept {
 pub struct AcceptPolicy {
     /// Which loop.
     index: usize,
-    /// Those of all loops; absent where there is one.
+    /// The loads of all loops; absent if there is one loop.
     peers: OnceLock<&'static [Self]>,
     /// `worker_connections`.
     connections_max: AtomicU32,

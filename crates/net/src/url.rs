@@ -26,7 +26,7 @@ pub struct UrlRules<'a> {
 /// Whether a path may follow an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlPath {
-    /// It may (`proxy_pass`).
+    /// The address may have a path (`proxy_pass`).
     Allowed,
     /// A slash makes the host invalid.
     Refused,
@@ -35,9 +35,9 @@ pub enum UrlPath {
 /// What becomes of names.
 #[derive(Clone, Copy)]
 pub enum Names<'a> {
-    /// They are resolved at once.
+    /// Names are resolved at once.
     Resolved(&'a dyn Resolve),
-    /// They stay names.
+    /// Names stay names.
     Kept,
 }
 

@@ -31,7 +31,7 @@ impl KeptMemory {
         limit
     }
 
-    /// It has slept.
+    /// Ends the sleep.
     pub(crate) fn end_sleep(&mut self) {
         if self.since.is_some_and(|since| since.elapsed() >= LIMIT) {
             *self = Self::default();

@@ -62,7 +62,7 @@ impl<T> Lanes<T> {
     fn lanes_of(&self, who: u64) -> (&Ring<T>, &Ring<T>) {
         let count = self.lanes.len();
         let first = (who >> 32) as usize % count;
-        // Another one, if there is another.
+        // The second lane, if there is more than one.
         let second = (first + 1 + who as u32 as usize % count.saturating_sub(1).max(1)) % count;
         (&self.lanes[first], &self.lanes[second])
     }

@@ -69,7 +69,7 @@ pub(crate) struct Limits {
 
 #[derive(Default)]
 struct PlacesState {
-    /// Those where somebody is at work.
+    /// File systems with jobs under way.
     entered: Vec<Entered>,
     released: VecDeque<Arc<dyn Run>>,
 }
@@ -88,7 +88,7 @@ struct Entered {
 /// Whether a thread may run a job.
 pub(crate) enum Admission {
     Entered(Visit),
-    /// It was held back.
+    /// The job was held back.
     Held,
     /// There is no room to hold it.
     Full,

@@ -122,8 +122,8 @@ pub struct PoolConfig {
 pub enum Order {
     /// As they come.
     Arrival,
-    /// One of each client in turn, and no client has more than a part of the queue: for jobs that compute
-    /// and that strangers can ask for.
+    /// Jobs of clients in turn, and no client gets more than a part of the queue: for jobs that compute and
+    /// that strangers can ask for.
     Fair,
     /// In these lanes, for jobs of different kinds: the submitter says which ([`Pool::submit_in`]).
     Lanes(&'static [Lane]),
@@ -244,7 +244,7 @@ impl Pool {
         self.0.submit(Ticket::default(), job)
     }
 
-    /// The same for a job that goes to a file system, which may not answer.
+    /// As [`submit`](Self::submit), for a job that goes to a file system, which may not answer.
     pub fn submit_at<F, T>(&self, at: At, job: F) -> Task<T>
     where
         F: FnOnce(&Blocking) -> T + Send + 'static,
@@ -253,8 +253,8 @@ impl Pool {
         self.0.submit(Ticket { at, ..Ticket::default() }, job)
     }
 
-    /// The same for a job of the client that has this hash, by which a pool that is [`Order::Fair`] tells
-    /// clients apart.
+    /// As [`submit`](Self::submit), for a job of the client with this hash, by which a pool that is
+    /// [`Order::Fair`] tells clients apart.
     pub fn submit_for<F, T>(&self, client: u64, job: F) -> Task<T>
     where
         F: FnOnce(&Blocking) -> T + Send + 'static,
@@ -263,8 +263,8 @@ impl Pool {
         self.0.submit(Ticket { at: At::Anywhere, whose: Whose::Client(client) }, job)
     }
 
-    /// The same for a job of this lane, where the pool has lanes ([`Order::Lanes`]). A lane that is full
-    /// refuses it as a full pool does, and leaves the others alone.
+    /// As [`submit`](Self::submit), for a job of this lane in a pool with lanes ([`Order::Lanes`]). A full
+    /// lane refuses it as a full pool does, and leaves the other lanes alone.
     pub fn submit_in<F, T>(&self, lane: usize, job: F) -> Task<T>
     where
         F: FnOnce(&Blocking) -> T + Send + 'static,

@@ -130,7 +130,7 @@ where
     new_at(At::Anywhere, job)
 }
 
-/// The same, of a job that goes to a place.
+/// As [`new`], for a job that goes to a file system.
 pub(crate) fn new_at<F, T>(at: At, job: F) -> (Arc<dyn Run>, Task<T>)
 where
     F: FnOnce(&Blocking) -> T + Send + 'static,

@@ -53,9 +53,9 @@ pub enum Standard {
 /// Whether a descriptor goes to a program that is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnExec {
-    /// It is closed: what everything in this crate opens with.
+    /// The descriptor is closed: the default for all descriptors of this crate.
     Close,
-    /// It stays open under its number.
+    /// The descriptor stays open under its number.
     Keep,
 }
 

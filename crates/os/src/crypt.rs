@@ -34,7 +34,7 @@ pub fn crypt(key: &CStr, setting: &CStr) -> io::Result<Vec<u8>> {
         // still there.
         Ok(unsafe { CStr::from_ptr(hashed) }.to_bytes().to_vec())
     };
-    // It may have the key in it.
+    // The memory may contain the key.
     data.fill(0);
     std::hint::black_box(&data);
     result

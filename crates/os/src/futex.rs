@@ -11,8 +11,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     wait_as(Flags::PRIVATE, word, expected, timeout);
 }
 
-/// The same for a word of shared memory, of which another process may wake sleepers.
-/// **Blocks.**
+/// As [`wait`], for a word of shared memory, whose sleepers another process may wake. **Blocks.**
 pub fn wait_shared(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     wait_as(Flags::empty(), word, expected, timeout);
 }
@@ -32,7 +31,7 @@ pub fn wake(word: &AtomicU32, count: u32) {
     debug_assert!(woken.is_ok(), "the address of a reference is valid: {woken:?}");
 }
 
-/// The same for sleepers of any process ([`wait_shared`]).
+/// As [`wake`], for sleepers of any process ([`wait_shared`]).
 pub fn wake_shared(word: &AtomicU32, count: u32) {
     let woken = futex::wake(word, Flags::empty(), count);
     debug_assert!(woken.is_ok(), "the address of a reference is valid: {woken:?}");

@@ -20,7 +20,7 @@ unsafe impl Sync for Library {}
 pub enum Visibility {
     /// Its own.
     Local,
-    /// That of libraries that are loaded later, too: interpreters want it for their modules.
+    /// Names are visible to libraries that are loaded later, too: interpreters need that for their modules.
     Global,
 }
 

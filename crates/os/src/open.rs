@@ -13,7 +13,7 @@ pub enum Access {
     /// Reading. `O_NONBLOCK`, so that a FIFO without a writer holds nobody; regular files do not care.
     #[default]
     Read,
-    /// The same, of a directory (`O_DIRECTORY`): what is none is ENOTDIR.
+    /// Reading a directory (`O_DIRECTORY`): anything else is ENOTDIR.
     Directory,
     /// The place alone (`O_PATH`): the file is not opened, and needs no permission to be read.
     Path,
@@ -22,10 +22,11 @@ pub enum Access {
 /// How symbolic links are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
-    /// They are followed.
+    /// Links are followed.
     #[default]
     Follow,
-    /// One at the end of the path is ELOOP (`O_NOFOLLOW`), or with [`Access::Path`] the thing itself.
+    /// A link at the end of the path is ELOOP (`O_NOFOLLOW`), or with [`Access::Path`] the link itself is
+    /// opened.
     NotLast,
     /// Any in the path is ELOOP (`RESOLVE_NO_SYMLINKS`).
     Never,

@@ -34,9 +34,9 @@ pub enum Carries {
 /// How far connect(2) has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is connected.
+    /// The socket is connected.
     Connected,
-    /// It is under way: the socket becomes writable when it is made or has failed.
+    /// The connection is under way: the socket becomes writable when it is made or has failed.
     UnderWay,
 }
 

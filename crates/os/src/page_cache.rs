@@ -14,9 +14,9 @@ const SYS_CACHESTAT: libc::c_long = 451;
 /// Whether a read waits for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It ends before what is not in memory (`RWF_NOWAIT`).
+    /// The read ends before the part that is not in memory (`RWF_NOWAIT`).
     Never,
-    /// It does.
+    /// The read waits for the disk.
     Disk,
 }
 

@@ -8,7 +8,7 @@ use crate::{clock, process};
 /// How long a look takes at most.
 const LOOK_NS: u64 = 20_000;
 
-/// The same in rounds, for a clock that stands still.
+/// The limit in rounds, for a clock that stands still.
 const ROUNDS_MAX: u32 = 128;
 
 /// How often a round asks.

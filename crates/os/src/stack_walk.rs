@@ -51,14 +51,14 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Those that a signal has interrupted.
+    /// The registers of the code that a signal has interrupted.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn of_context(context: &libc::ucontext_t) -> Self {
         let register = |index: libc::c_int| context.uc_mcontext.gregs[index as usize] as usize;
         Self { pc: register(libc::REG_RIP), sp: register(libc::REG_RSP), fp: register(libc::REG_RBP), lr: 0 }
     }
 
-    /// Those that a signal has interrupted.
+    /// The registers of the code that a signal has interrupted.
     #[cfg(target_arch = "aarch64")]
     pub(crate) fn of_context(context: &libc::ucontext_t) -> Self {
         let machine = &context.uc_mcontext;

@@ -59,8 +59,8 @@ pub fn of(file: BorrowedFd<'_>) -> io::Result<Stat> {
     }
 }
 
-/// The same as the kernel knows it, which asks nobody (`AT_STATX_DONT_SYNC`): of files on a network all but
-/// the kind, the mount and the device may be out of date.
+/// The status as the kernel knows it, without asking a server (`AT_STATX_DONT_SYNC`): for files on a network
+/// all but the kind, the mount and the device may be out of date.
 ///
 /// # Errors
 /// As statx(2).

@@ -78,7 +78,7 @@ const CALLS: &[(c_long, &str, Subject)] = &[
     (libc::SYS_writev, "writev", Descriptor),
 ];
 
-/// Those that newer processors have under another name only.
+/// System calls that newer processors have under another name only.
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[(c_long, &str, Subject)] = &[
@@ -96,7 +96,7 @@ const OLD_CALLS: &[(c_long, &str, Subject)] = &[
     (libc::SYS_unlink, "unlink", Path(0)),
 ];
 
-/// Those that newer processors have under another name only.
+/// System calls that newer processors have under another name only.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[(c_long, &str, Subject)] = &[];
 

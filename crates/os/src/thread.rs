@@ -87,7 +87,7 @@ impl Processors {
         Ok(Self(set))
     }
 
-    /// Those of the calling thread.
+    /// The settings of the calling thread.
     ///
     /// # Errors
     /// As sched_getaffinity(2).

@@ -12,9 +12,9 @@ use crate::thread::StateFile;
 /// What a thread does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// It uses a processor, or waits for one.
+    /// The thread uses a processor, or waits for one.
     Running,
-    /// It sleeps in a system call.
+    /// The thread sleeps in a system call.
     Call {
         /// Its number.
         number: i64,
@@ -25,14 +25,14 @@ pub enum Doing {
         /// Where it will go on.
         pc: usize,
     },
-    /// It sleeps in the kernel for another reason: it touched memory that is being read from a disk.
+    /// The thread sleeps in the kernel for another reason: it touched memory that is being read from a disk.
     Fault {
         /// Top of its stack.
         sp: usize,
         /// The instruction.
         pc: usize,
     },
-    /// It sleeps, and that is all that can be seen.
+    /// The thread sleeps; no more can be seen.
     Asleep,
 }
 

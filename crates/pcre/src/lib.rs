@@ -51,7 +51,7 @@ impl BitOr for Options {
 pub enum Jit {
     /// As far as that is possible.
     On,
-    /// It is interpreted.
+    /// The expression is interpreted.
     Off,
 }
 

@@ -38,11 +38,11 @@ pub enum FillerState {
     Broken,
 }
 
-/// One word that is exchanged.
+/// A cell for one value, which is exchanged.
 #[cfg(not(loom))]
 type Slot<T> = crossbeam_utils::atomic::AtomicCell<Option<Box<T>>>;
 
-/// The same for models, whose every use is a step.
+/// The cell for models: loom tries all orders of its uses.
 #[cfg(loom)]
 struct Slot<T>(loom::sync::Mutex<Option<Box<T>>>);
 
@@ -168,7 +168,7 @@ impl Pipe {
         self.taker.wake();
     }
 
-    /// The same for the filler.
+    /// Wakes the task that fills the pipe.
     pub fn wake_filler(&self) {
         self.filler.wake();
     }

@@ -96,7 +96,7 @@ pub(crate) enum Found {
 pub(crate) enum Refused {
     /// Nobody waits for it: it was given already, or never asked for.
     Unknown,
-    /// It is longer than a message may be.
+    /// The message is longer than allowed.
     TooLarge,
 }
 

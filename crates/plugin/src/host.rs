@@ -42,7 +42,7 @@ unsafe impl Sync for Host {}
 pub(crate) trait Seat: Send + Sync {
     /// What it works with.
     fn board(&self) -> &Board;
-    /// It has answered what is in that slot.
+    /// The answer to the call in this slot has come.
     fn answered(&self, slot: u32);
 }
 

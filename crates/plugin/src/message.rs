@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// One without fields.
+    /// A message without fields.
     pub(crate) fn new(kind: Kind) -> Self {
         Self(vec![VERSION, kind as u8, 0, 0, 0, 0, 0, 0])
     }

@@ -28,14 +28,14 @@ static OVER: Counter = Counter::new(
      next one is not there yet.",
 );
 
-/// Those that waited when a plugin went.
+/// Calls that waited when a plugin ended.
 pub(crate) static FAILED: Counter = Counter::new(
     "plugin_calls_failed_total",
     "calls",
     "Calls that were under way when the process of a plugin ended, or its library could not be loaded.",
 );
 
-/// Those that took too long.
+/// Calls that took too long.
 pub(crate) static TIMEOUTS: Counter = Counter::new(
     "plugin_timeouts_total",
     "calls",

@@ -74,7 +74,7 @@ pub(crate) struct Plugin {
     threads: Mutex<Vec<Service>>,
 }
 
-/// Those that are there.
+/// The plugins that are loaded.
 static KNOWN: LazyLock<Mutex<Vec<Weak<Plugin>>>> = LazyLock::new(Mutex::default);
 
 impl Seat for Desk {

@@ -167,7 +167,7 @@ pub(crate) struct KeptHead {
 /// The lines of a head.
 #[derive(Debug)]
 pub(crate) enum Lines {
-    /// They were read for this request.
+    /// Lines that were read for this request.
     Own(Vec<Header>),
     /// A copy of an object has them.
     Shared(Arc<[Header]>),
@@ -238,7 +238,7 @@ pub(crate) enum PeerName {
 pub(crate) enum Connection {
     #[default]
     New,
-    /// It had served another request before.
+    /// The connection had served another request before.
     Reused,
 }
 
@@ -265,7 +265,7 @@ impl Attempts {
         request.context(&ATTEMPTS)
     }
 
-    /// The same, to be changed.
+    /// The attempts of a request, to be changed.
     pub(crate) fn of_mut<'a>(request: &'a mut Request<'_>) -> &'a mut Self {
         request.context_mut(&ATTEMPTS).expect("it has begun, and subrequests do not know it")
     }

@@ -125,7 +125,7 @@ impl Turns {
     const ASKED_AT: usize = 0;
     const FOUND_AT: usize = 1;
 
-    /// Those of this server, if its group has something in common with other processes.
+    /// The words of this server, if its group shares them with other processes.
     fn of(check: &Check, number: usize, peer: &Peer, first: Condition) -> Option<Self> {
         let group = check.aim.get()?.group.upgrade()?;
         let mut hasher = DefaultHasher::new();
@@ -155,7 +155,7 @@ impl Turns {
     }
 }
 
-/// One server.
+/// The check of one server.
 struct Watch {
     turns: Option<Turns>,
     check: Arc<Check>,
@@ -232,7 +232,7 @@ impl Watch {
         self.lasting.log().log(level, format_args!("{text}, {about}"));
     }
 
-    /// Another process asks: its result holds here as well.
+    /// Another process checks this server: its result counts here as well.
     fn follow(&mut self) {
         let found = self.turns.as_ref().map(Turns::health);
         if let Some(health) = found.filter(|health| health.condition != Condition::Unknown) {
@@ -257,7 +257,7 @@ impl Watch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
-    /// It was not asked yet, and gets no requests.
+    /// The server was not checked yet, and gets no requests.
     Unknown,
     Healthy,
     Unhealthy,

@@ -28,7 +28,7 @@ impl Known {
         Self { name: name.into(), addresses, valid_until_s, used_s: Arc::new(AtomicU64::new(now_s)) }
     }
 
-    /// The same under another name, which leads to this one.
+    /// The same answer for another name, which leads to this one.
     pub(crate) fn renamed(&self, name: &[u8], valid_until_s: u64) -> Self {
         let (addresses, used_s) = (Arc::clone(&self.addresses), Arc::clone(&self.used_s));
         Self { name: name.into(), addresses, valid_until_s, used_s }

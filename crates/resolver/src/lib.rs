@@ -65,7 +65,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// These servers, and nginx's defaults.
+    /// A resolver with these servers, and nginx's defaults.
     #[must_use]
     pub fn new(servers: Vec<SocketAddr>) -> Self {
         Self { servers, valid: None, families: Families::Both, names_max: NAMES_MAX_DEFAULT }
@@ -75,7 +75,7 @@ impl Config {
 /// A host that has a service, with its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Those with the least number come first; others are for when these are not there.
+    /// Servers with the least number come first; others are for when these fail.
     pub priority: u16,
     /// Its part of the requests, at least 1.
     pub weight: u16,

@@ -32,7 +32,7 @@ pub(crate) struct Server {
     address: SocketAddr,
     home: LoopRef,
     ports: Vec<Port>,
-    /// Those that have sent enough.
+    /// Ports that have sent enough queries.
     old: Vec<Port>,
     stream: Option<Stream>,
 }

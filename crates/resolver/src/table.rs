@@ -97,7 +97,7 @@ struct Asked {
     resend_ms: u64,
 }
 
-/// One of the queries for a name.
+/// One of the two queries for a name.
 struct Half {
     ask: Ask,
     ident: u16,

@@ -21,7 +21,7 @@ use crate::wire::{Name, Target, code_text};
 /// What name servers have said of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// One at least, in the order of the response: IPv4 first.
+    /// The addresses, at least one, in the order of the response: IPv4 first.
     pub addresses: Arc<[IpAddr]>,
     /// As long as the loops' clock shows no later second, the answer holds.
     pub valid_until_s: u64,
@@ -94,7 +94,7 @@ impl Question {
         }
     }
 
-    /// The same of another name.
+    /// The same question for another name.
     pub(crate) fn of(&self, name: Name) -> Self {
         match self {
             Self::Addresses(_) => Self::Addresses(name),

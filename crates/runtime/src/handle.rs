@@ -147,8 +147,8 @@ impl LoopRef {
         task::spawn(&self.0.remote, tag.0, Binding::Free, future);
     }
 
-    /// The same for a future that is made where it stays: one that is large, and begins with little, is not
-    /// moved there.
+    /// As [`spawn`](Self::spawn), for a large future: it is made in the task's memory instead of being moved
+    /// there.
     #[inline]
     pub fn spawn_with<F: Future<Output = ()> + Send + 'static>(self, tag: Tag, future: impl FnOnce() -> F) {
         task::spawn_with(&self.0.remote, tag.0, Binding::Free, future);

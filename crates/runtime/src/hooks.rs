@@ -19,7 +19,7 @@ impl<T> PerLoop<T> {
         Self(runtime.loops().map(make).collect())
     }
 
-    /// Those of all loops, in their order.
+    /// The values of all loops, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }

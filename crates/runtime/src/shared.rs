@@ -174,7 +174,7 @@ const NICE_DEMOTED: i32 = 19;
 /// Which processors the carriers of each loop run on (`worker_cpu_affinity`).
 struct Pins {
     of_loops: Vec<Option<Processors>>,
-    /// Those of the process; `None`: nobody is bound, and nobody needs to be freed.
+    /// The processors of the process; `None`: no thread is bound.
     all: Option<Processors>,
 }
 
@@ -303,7 +303,7 @@ impl Carrier {
         has_run
     }
 
-    /// It has polled beside its loops under this.
+    /// Notes that the carrier has polled beside its loops under this lease.
     pub(crate) fn note_last_lease(&self, lease: Lease) {
         self.lease.store(lease.bits(), Ordering::Relaxed);
     }
@@ -389,7 +389,7 @@ impl Shared {
         self.stand_back(tid);
     }
 
-    /// The same for a spare that is about to help a loop.
+    /// As above, for a spare that is about to help a loop.
     pub(crate) fn stand_back(&self, tid: u32) {
         self.restore.lower(tid);
         self.pins.free(tid);

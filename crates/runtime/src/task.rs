@@ -49,7 +49,7 @@ const RUNNING: u64 = 2;
 const COMPLETE: u64 = 4;
 /// Rule 4.
 const DOOMED: u64 = 8;
-/// One waker.
+/// The count of one waker.
 const REFERENCE: u64 = 16;
 
 /// I/O operations that one poll may complete before it has to let others run.
@@ -115,7 +115,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Binding {
-    /// Another loop that has nothing to do, too.
+    /// The carrier of another loop that has nothing to do may poll it, too.
     Free = 0,
     /// Its home only.
     Bound = 1,
@@ -145,9 +145,9 @@ unsafe impl Linked for Header {
 pub(crate) enum PollOutcome {
     /// The task is over, and may be gone.
     Complete,
-    /// It waits, or is gone with its last waker.
+    /// The task waits, or is gone with its last waker.
     Pending,
-    /// It was woken during the poll: the caller puts it into a queue.
+    /// The task was woken during the poll: the caller puts it into a queue.
     Notified,
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
     spawn_with(home, tag, binding, || future);
 }
 
-/// The same, whose future is made where it stays.
+/// As [`spawn`], for a future that is made in the task's memory.
 #[inline]
 pub(crate) fn spawn_with<F: Future<Output = ()> + Send + 'static>(
     home: &'static Remote,

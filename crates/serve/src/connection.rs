@@ -225,13 +225,13 @@ pub(crate) struct Ending;
 /// What becomes of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// It has just been accepted: nothing is known of what it was sent.
+    /// The connection was just accepted, and nothing was received yet.
     New,
     Readable,
-    /// It ends gracefully, unless a request has come already.
+    /// The connection ends in order, unless a request has come already.
     Leaving,
     TimedOut,
-    /// It ends whatever has come.
+    /// The connection is closed at once.
     Closed,
 }
 

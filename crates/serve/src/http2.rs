@@ -161,7 +161,7 @@ enum Keeping {
 
 /// What a connection does next.
 enum Turn {
-    /// It has nothing to do until something comes.
+    /// The connection has nothing to do until something is received.
     Idle,
     End(End),
 }
@@ -169,7 +169,7 @@ enum Turn {
 /// How a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It is gone.
+    /// The client is gone.
     Gone,
     /// The client is told why.
     Said(ErrorCode),

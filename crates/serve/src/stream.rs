@@ -44,7 +44,7 @@ pub async fn serve_stream(
     serve_arrived(client, setup, stream, parts, (number, Arrived::Text)).await;
 }
 
-/// The same for a head that has come in any form.
+/// As [`serve_stream`], for a head in any form.
 pub(crate) async fn serve_arrived(
     client: Arc<Client>,
     setup: Arc<Setup>,

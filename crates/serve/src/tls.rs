@@ -186,7 +186,7 @@ struct Handshake {
     pool: Option<Arc<Pool>>,
     /// Of the answer to the hello.
     weight: Weight,
-    /// The same if no session is taken up.
+    /// The weight if no session is resumed.
     unclaimed: Weight,
     /// Of the step behind the flight, with TLS 1.3.
     finish: Weight,

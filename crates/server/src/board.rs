@@ -447,7 +447,7 @@ impl MetricSource for Sums {
         if (part + 1) * PART < values.len() { Next::More } else { Next::Over }
     }
 
-    /// Those of this process.
+    /// The names of the sections of this process.
     fn sections(&self) -> &[&'static str] {
         crate::metrics::SECTIONS
     }

@@ -28,7 +28,7 @@ pub(crate) struct HandedSocket {
     pub(crate) address: String,
     /// Changes when the descriptors are of other sockets than before.
     pub(crate) serial: u64,
-    /// One for each loop of the worker, or one for all of them.
+    /// A socket for each loop of the worker, or one for all of them.
     pub(crate) kind: SocketKind,
     /// The sockets.
     pub(crate) fds: Vec<OwnedFd>,
@@ -105,7 +105,7 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The configuration is built; these are the identities of its loops.
     Ready { identities: Vec<u32> },
-    /// It cannot be built.
+    /// The configuration cannot be built.
     Failed { level: Level, text: Vec<u8> },
     /// Nothing uses a configuration any more whose loops had these identities.
     Gone { identities: Vec<u32> },

@@ -64,7 +64,7 @@ impl Sink for EarlyLog {
 /// What standard error is to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// It gets warnings and worse as well.
+    /// Standard error gets warnings and worse as well.
     Beside,
     /// The log goes there already.
     IsTheLog,

@@ -58,7 +58,7 @@ pub(crate) struct Loaded {
     pub(crate) core: CoreConf,
     /// The `http` block, if there is one, for a worker to run.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
-    /// The same for a master, which runs none of it.
+    /// The result of a check by a master, which runs none of it.
     pub(crate) checked: Option<Checked>,
     /// The error log of `main`.
     pub(crate) log: Arc<ErrorLog>,

@@ -120,7 +120,7 @@ impl Entry {
     }
 }
 
-/// Those modules that count something, in their order, the engine's own part first.
+/// The modules that count something, in their order; the engine's own part comes first.
 fn counting_modules() -> Vec<&'static Module> {
     let modules = clearway_http::all_modules(MODULES).into_iter();
     modules.filter(|module| !module.metrics.is_empty()).collect()
@@ -345,7 +345,7 @@ fn put_pool(pool: &Pool, put: &mut Put<'_>, value: impl Fn(&PoolStats) -> Value<
 /// One metric.
 #[derive(Clone, Copy)]
 enum Shown {
-    /// It is read the same way whatever runs.
+    /// A metric that does not depend on the kind of process.
     Plain(Metric),
     Entry(&'static Entry),
 }
@@ -354,7 +354,7 @@ enum Shown {
 struct Status {
     running: ArcSwap<Running>,
     families: Vec<&'static Family>,
-    /// Those of `families`.
+    /// The metrics of `families`.
     metrics: Vec<Shown>,
 }
 

@@ -11,11 +11,12 @@ use crate::modules::MODULES;
 /// Whether nginx's `configure` builds a module that nobody mentions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Build {
-    /// It does; `--without-…` leaves it out.
+    /// The module is built by default; `--without-…` leaves it out.
     Default,
-    /// It does not; `--with-…` adds it.
+    /// The module is not built by default; `--with-…` adds it.
     Asked,
-    /// It is another project's: `configure` knows it by its place only, of which there is none here.
+    /// The module belongs to another project: `configure` knows it by its directory, which does not exist
+    /// here.
     Added,
 }
 

@@ -97,7 +97,7 @@ pub enum Others {
     Late(u64),
     /// Not at all.
     Deaf,
-    /// They refuse them.
+    /// Connections are refused.
     Refusing,
     /// At once, but no more than so many bytes are on their way to them.
     Narrow(usize),
@@ -138,7 +138,7 @@ pub enum Body {
     None,
     /// Its length is announced.
     Known(u64),
-    /// It is not: in chunks of so many bytes, over HTTP/1.
+    /// Its length is not announced: chunks of so many bytes, over HTTP/1.
     Chunked(u64, u64),
 }
 
@@ -163,7 +163,7 @@ pub enum Kind {
     Echo,
     /// A text that the configuration says, which looks at no body.
     Fixed,
-    /// The same at a rate that is limited.
+    /// A text of the configuration, at a limited rate.
     Slow(u64),
     /// A page with another one before and behind it.
     Around(u64),
@@ -183,36 +183,36 @@ const OBJECTS: u32 = 3;
 /// How another server behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// It says how long its response is.
+    /// The server announces the length of its response.
     Exact,
     /// Its response is chunked.
     Chunked,
     /// Its response ends with its connection.
     UntilClose,
-    /// It answers in pieces, so many milliseconds apart.
+    /// The server answers in pieces, so many milliseconds apart.
     Slow(u64),
-    /// It does not answer.
+    /// The server does not answer.
     Silent,
-    /// It closes the connection before it answers.
+    /// The server closes the connection before it answers.
     Dies,
-    /// It closes the connection in the midst of its response.
+    /// The server closes the connection in the middle of its response.
     DiesWithin,
-    /// The same with a chunked response.
+    /// As above, with a chunked response.
     DiesWithinChunk,
-    /// It sends more than it has announced.
+    /// The server sends more than it has announced.
     TooMuch,
     /// What it sends is no response.
     Garbage,
-    /// It announces its response, sends pieces of it so many milliseconds apart, and closes the connection
-    /// before the end.
+    /// The server announces its response, sends pieces of it so many milliseconds apart, and closes the
+    /// connection before the end.
     DiesSlowly(u64),
-    /// The same with chunks, of which the last one never comes.
+    /// As above, with chunks, of which the last one never comes.
     DiesBetweenChunks(u64),
-    /// It resets the connection so many milliseconds after the first half of its response.
+    /// The server resets the connection so many milliseconds after the first half of its response.
     Resets(u64),
     /// Behind the first half of its response it sends a chunk whose size is none.
     BadChunk,
-    /// It closes the connection in the midst of the head.
+    /// The server closes the connection in the middle of the head.
     CutHead,
     /// Its response is chunked, and has a length beside that.
     TwoLengths,
@@ -220,17 +220,17 @@ pub enum Peer {
     Unasked(u64),
     /// Its response comes behind two of those that announce one.
     Announced,
-    /// It answers before it has read the request's body.
+    /// The server answers before it has read the request's body.
     Early,
 }
 
-/// Those whose responses never come to their end.
+/// Whether responses of this server never come to their end.
 #[must_use]
 pub fn never_ends(peer: Peer) -> bool {
     matches!(peer, Peer::DiesWithin | Peer::DiesWithinChunk | Peer::DiesBetweenChunks(_) | Peer::BadChunk)
 }
 
-/// Those that stop in the midst of a response, of which the rest can be asked for.
+/// Whether this server stops in the middle of a response whose rest can be asked for.
 #[must_use]
 pub fn stops(peer: Peer) -> bool {
     matches!(peer, Peer::DiesSlowly(_) | Peer::Resets(_))

@@ -39,7 +39,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of these.
+    /// Picks one of the items.
     ///
     /// # Panics
     /// If there is none.

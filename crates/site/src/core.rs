@@ -60,7 +60,7 @@ settings! {
 pub enum Connect {
     /// 405
     Refused,
-    /// They are routed like others.
+    /// Requests for tunnels are routed like others.
     Allowed,
 }
 
@@ -125,9 +125,9 @@ pub enum RedirectHost {
 /// Whether a port other than 80 is in it (`port_in_redirect`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedirectPort {
-    /// It is.
+    /// Redirects have the port.
     Shown,
-    /// It is not.
+    /// Redirects do not have the port.
     Hidden,
 }
 
@@ -143,7 +143,7 @@ pub enum ETags {
 /// What an `error_page` does with the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrite {
-    /// It stays.
+    /// The status stays.
     Keep,
     /// `=`: it becomes that of the answer from the page.
     FromPage,

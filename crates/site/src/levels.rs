@@ -361,7 +361,7 @@ impl Confs {
         self.find(key).expect("a module reads the configuration that it declares")
     }
 
-    /// The same, to be kept.
+    /// The settings of this level, as a shared reference.
     pub fn shared<T: Conf>(&self, key: &ConfKey<T>) -> Arc<T> {
         let object = self.slot(key.index()).expect("a module reads the configuration that it declares");
         Arc::clone(object).downcast().expect("of the key's type")

@@ -61,7 +61,7 @@ impl Protocols {
 pub enum Ssl {
     /// `listen … ssl` is refused.
     Unknown,
-    /// It is understood.
+    /// `listen … ssl` is accepted.
     Known,
 }
 
@@ -81,7 +81,7 @@ pub struct ListenOptions {
 }
 
 impl ListenOptions {
-    /// Those of a server without `listen`.
+    /// The settings of a server without `listen`.
     pub const NONE: fn() -> Self = || Self {
         socket: bind::Options::default(),
         own: OwnSocket::No,
@@ -221,7 +221,7 @@ struct Entry {
 /// What is known of the protocols of an address to which several servers have said something.
 #[derive(Clone, Copy, Default)]
 struct ProtocolNotes {
-    /// Those that a `listen` has to have to be like the others.
+    /// The protocols that another `listen` of the same address has to have.
     expected: Option<Protocols>,
     /// Whether not all of them said the same.
     differ: bool,

@@ -663,7 +663,7 @@ impl<E: Engine> Load<E> {
         hash_sizes::check("variables_hash", **max_size, **bucket_size)
     }
 
-    /// The same for names of servers, where an address has several.
+    /// Checks the sizes of the hash of server names, if an address has several.
     fn check_names_hash(&mut self) -> Result<(), Error> {
         let [max_size, bucket_size] = &self.main(&HASHES).names;
         hash_sizes::check("server_names_hash", **max_size, **bucket_size)

@@ -60,7 +60,7 @@ pub enum Role {
     /// The place in the list of modules where bodies of subrequests come in: what is before it filters the
     /// body of each request by itself, what is behind it filters all of it together.
     Postpone,
-    /// It speaks TLS: `listen` may have the parameter `ssl`.
+    /// The module speaks TLS: `listen` may have the parameter `ssl`.
     Ssl,
 }
 

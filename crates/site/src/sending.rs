@@ -21,7 +21,7 @@ const DEFAULT_POOL: &str = "default";
 pub struct ThreadPools(Arc<[Arc<Pool>]>);
 
 impl ThreadPools {
-    /// These pools, of which one should be called `default`.
+    /// A set of pools, of which one should be called `default`.
     #[must_use]
     pub fn new(pools: impl IntoIterator<Item = Arc<Pool>>) -> Self {
         Self(pools.into_iter().collect())

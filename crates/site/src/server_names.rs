@@ -25,7 +25,7 @@ pub enum ServerName {
 /// A `server_name` argument that nginx loads, but not without a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameWarning {
-    /// It holds a `/`.
+    /// The name contains a `/`.
     SuspiciousSymbols,
 }
 
@@ -110,9 +110,9 @@ impl ServerName {
 /// What happened to a name that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is in the table.
+    /// The name was added to the table.
     New,
-    /// Another server has it; to be told with [`conflict_message`] at level warn.
+    /// Another server has the name; [`conflict_message`] is to be logged at level warn.
     Conflicting,
 }
 

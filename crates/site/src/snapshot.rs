@@ -127,7 +127,7 @@ impl<E: Engine> Location<E> {
         self.confs.of(key)
     }
 
-    /// Those before the place where bodies of subrequests come in, and those behind.
+    /// Header filters before the place where bodies of subrequests come in, and filters behind it.
     pub fn header_filters(&self) -> (&[E::HeaderFilter], &[E::HeaderFilter]) {
         self.filters.enabled.split_at(self.filters.postpone_at)
     }

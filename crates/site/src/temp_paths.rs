@@ -64,7 +64,7 @@ impl TempPath {
         Self { directory, levels, pos: Some(pos.clone()), purpose: Purpose::Cache }
     }
 
-    /// One that no directive names.
+    /// A directory that no directive names.
     #[must_use]
     pub fn default_at(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), levels: Vec::new(), pos: None, purpose: Purpose::Temporary }

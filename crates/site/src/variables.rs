@@ -35,9 +35,9 @@ pub struct VariableSpec<E: Engine> {
 pub enum VariableKind<E: Engine> {
     /// The variable with that very name, which the configuration cannot change.
     Exact,
-    /// The same, but `set`, `map` and the like may take its place.
+    /// As above, but `set`, `map` and the like may replace it.
     Changeable,
-    /// The same, and what `set` gives it goes to the request itself.
+    /// As above, and a value that `set` gives it goes to the request itself.
     Assigned(E::Assign),
     /// All variables whose names begin so; `Eval` is told the rest of the name.
     Prefix,
@@ -52,7 +52,7 @@ pub struct VariableId(pub u32);
 pub enum Keep {
     /// For the rest of the request, once it was asked for.
     Request,
-    /// It is worked out each time (`volatile`).
+    /// The value is computed each time (`volatile`).
     Never,
 }
 
@@ -303,7 +303,7 @@ pub struct Variables<E: Engine> {
 pub enum Named<E: Engine> {
     /// A variable that the configuration uses.
     Bound(VariableId),
-    /// One that a module works out; `rest` is the part of the name behind a family's prefix.
+    /// A variable of a module; `rest` is the part of the name behind a family's prefix.
     #[expect(missing_docs, reason = "said above")]
     Offered { eval: E::Eval, rest: Box<[u8]> },
 }
@@ -335,7 +335,7 @@ pub enum VariableSource<E: Engine> {
     /// The configuration says how to work it out.
     #[expect(missing_docs, reason = "said above")]
     Computed { computed: Arc<E::Computed>, name: Box<[u8]> },
-    /// It has one only where an expression or `set` gave it one.
+    /// The variable has a value only if an expression or `set` gave it one.
     Nothing,
 }
 
@@ -442,7 +442,7 @@ impl Value {
         self.append_parts(scene, Quote::No, out);
     }
 
-    /// The same, where `$1` and the like are percent-encoded as in arguments.
+    /// As [`append`](Self::append), with `$1` and the like percent-encoded as in arguments.
     pub fn append_quoted<'c>(&self, scene: &impl Scene<'c>, out: &mut Vec<u8>) {
         self.append_parts(scene, Quote::Args, out);
     }

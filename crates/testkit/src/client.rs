@@ -26,13 +26,13 @@ pub enum Address {
 /// What was found at the end of what a server sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It closed in order.
+    /// The server closed in order.
     Closed,
-    /// It reset the connection.
+    /// The server reset the connection.
     Reset,
-    /// It keeps the connection open and says nothing more.
+    /// The server keeps the connection open and sends nothing more.
     Open,
-    /// It says more.
+    /// The server sends more.
     Data,
 }
 

@@ -255,7 +255,7 @@ impl Client {
         self.tally
     }
 
-    /// One request; whether it was answered.
+    /// Sends one request. Returns whether it was answered.
     fn one(&mut self) -> bool {
         if let Some(connection) = self.kept.take() {
             match self.ask(connection) {

@@ -119,7 +119,7 @@ pub fn compare(question: &str, answer: impl Fn(&Binary) -> String) {
     }
 }
 
-/// The same for callers that go on: how the answers differ.
+/// As [`compare`], for callers that go on: returns how the answers differ.
 #[track_caller]
 pub fn difference(question: &str, answer: impl Fn(&Binary) -> String) -> Option<String> {
     let asked = Question::new([question.as_bytes()]);

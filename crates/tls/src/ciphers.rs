@@ -173,7 +173,7 @@ enum Deed {
     Delete,
     /// `!`: for good.
     Kill,
-    /// Those in use go to the beginning. Not to be had in a string.
+    /// Suites that are in use go to the beginning. No string can ask for this.
     Bump,
 }
 

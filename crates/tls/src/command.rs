@@ -52,7 +52,7 @@ enum Served {
 enum Meaning {
     ServerPreference,
     SessionTicket,
-    /// It changes nothing here.
+    /// The command has no effect here.
     Nothing(&'static str),
 }
 
@@ -221,7 +221,7 @@ fn protocols(mut versions: Versions, value: &str) -> Option<Versions> {
     Some(versions)
 }
 
-/// Those of the list that sessions can use. Nothing if one is not known, or none can be used.
+/// The suites of the list that sessions can use. `None` if one is unknown, or none can be used.
 fn suites_of_13(value: &str) -> Option<String> {
     let mut served = Vec::new();
     for name in value.split(':') {

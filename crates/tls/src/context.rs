@@ -52,7 +52,7 @@ pub(crate) struct Lookups {
 /// Whether a server's question for a certificate is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// It is answered as the context says, or has been.
+    /// The question was answered, or is answered as the context says.
     #[default]
     Answered,
     Open,

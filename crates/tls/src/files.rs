@@ -96,7 +96,7 @@ pub struct PairNames<'a> {
     pub key: &'a [u8],
 }
 
-/// The same, as it was worked out for one connection.
+/// The name of a certificate and its key, as computed for one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PairName {
     /// `…_certificate`

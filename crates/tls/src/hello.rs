@@ -52,11 +52,11 @@ pub enum HelloError {
     RecordTooLong,
     /// More records without a byte than [`EMPTY_RECORDS_MAX`].
     EmptyRecords,
-    /// Another handshake message than ClientHello.
+    /// The handshake message is no ClientHello.
     UnexpectedMessage,
     /// Longer than [`HELLO_MAX`], or cut into records so small that [`RECEIVED_MAX`] do not hold it.
     TooLong,
-    /// It ends before its version.
+    /// The hello ends before its version.
     TooShort,
     /// The fixed part does not have the form of a ClientHello.
     Malformed,
@@ -66,7 +66,7 @@ pub enum HelloError {
     OddSuites,
     /// Uncompressed records are not among what the client takes.
     NoCompression,
-    /// It asks for SSL 3.0 or less.
+    /// The hello asks for SSL 3.0 or less.
     Version,
     /// An empty list of versions.
     NoVersion,

@@ -51,7 +51,7 @@ pub enum Key {
     Curve(u32),
     /// Ed25519 or X25519.
     Edwards25519,
-    /// One that is not known here.
+    /// A key of another kind.
     Other,
 }
 
@@ -146,7 +146,7 @@ impl TooWeak {
 pub enum ChainPlace {
     /// The server's, or the client's, own.
     Own,
-    /// One that has signed another.
+    /// The certificate has signed another one.
     Signer,
 }
 
@@ -155,7 +155,7 @@ pub enum ChainPlace {
 pub struct Level(u8);
 
 impl Default for Level {
-    /// That of an OpenSSL which nobody has built otherwise (Debian's begins at 2).
+    /// The level of an OpenSSL with default options (Debian's begins at 2).
     fn default() -> Self {
         Self(1)
     }

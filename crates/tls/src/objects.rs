@@ -74,7 +74,7 @@ impl CacheRule {
 pub enum RuleError<'a> {
     /// A word that is none of a rule's.
     Invalid(&'a [u8]),
-    /// It does not say how many objects there are.
+    /// The number of objects is missing.
     NoMax,
 }
 
@@ -141,7 +141,7 @@ impl ObjectCache {
         Some(Pair::new(chain, key)).filter(Pair::is_matched)
     }
 
-    /// The same, behind a look at the files, or as they are read now. **Blocks.**
+    /// Loads objects, checking the files, or as they are read now. **Blocks.**
     ///
     /// # Errors
     /// nginx's message about a file that cannot be loaded.

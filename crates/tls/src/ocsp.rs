@@ -31,7 +31,7 @@ pub struct Subject {
 pub enum Trust {
     /// Any signer.
     Any,
-    /// One that trusted certificates lead to.
+    /// The signer's certificate is verified by trusted certificates.
     Verified,
 }
 
@@ -49,7 +49,7 @@ pub enum OcspError {
     Library(LoadError),
     /// The responder has none: its number and text.
     Unsuccessful(c_int, &'static str),
-    /// It is about other certificates.
+    /// The answer is about other certificates.
     NotFound,
     /// When it ends is no time.
     NextUpdate,
@@ -294,7 +294,7 @@ impl Certificate {
     }
 }
 
-/// One that the context trusts and that has signed a certificate.
+/// The certificate of an issuer, among those that the context trusts.
 fn issuer_in_store(context: &Context, certificate: &Certificate) -> Option<Certificate> {
     let mut issuer = ptr::null_mut();
     // SAFETY: the store belongs to the context, which is alive; what is found was counted for us.

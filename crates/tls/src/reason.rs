@@ -79,7 +79,7 @@ impl fmt::Display for Reason {
 #[cfg(feature = "aws-lc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFault {
-    /// It is not there.
+    /// The file does not exist.
     Missing,
     Other,
 }

@@ -202,7 +202,7 @@ impl TlsSession {
         }
     }
 
-    /// Those between the oldest and the newest of these are spoken.
+    /// Allows the versions between the oldest and the newest of the set.
     fn speak(&self, versions: Versions) -> Result<(), LoadError> {
         let number = |version: Option<Version>| version.map_or(0, Version::number);
         let (oldest, newest) = (number(versions.iter().next()), number(versions.iter().next_back()));

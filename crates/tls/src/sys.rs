@@ -233,7 +233,7 @@ impl Certificate {
         }
     }
 
-    /// One in DER.
+    /// A certificate in DER.
     #[must_use]
     pub fn from_der(der: &[u8]) -> Option<Self> {
         clear_reasons();
@@ -476,7 +476,7 @@ impl PrivateKey {
         Ok(Self { key, protection: asked.use_of })
     }
 
-    /// One in DER, of any form.
+    /// A key in DER, of any form.
     #[must_use]
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let mut at = der.as_ptr();

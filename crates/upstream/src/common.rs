@@ -38,12 +38,12 @@ pub trait Memory: Debug + Send + Sync {
     fn word(&self, at: usize) -> &AtomicU64;
 }
 
-/// The same for a server: [`PEER_WORDS`], and its attempts, of which a process that dies has none any more.
+/// The words of a server: as many as `PEER_WORDS`, and its attempts; those of a process that dies are gone.
 pub trait PeerMemory: Memory {
     /// This process has one more: how many all had before.
     fn enter(&self) -> u32;
 
-    /// It has one less.
+    /// Ends an attempt.
     fn leave(&self);
 
     /// How many all have.
@@ -52,7 +52,7 @@ pub trait PeerMemory: Memory {
 
 /// The memory that processes have in common for one group.
 pub trait Common: Debug + Send + Sync {
-    /// That of a server; `None` where there is no room.
+    /// The words of a server; `None` if there is no room.
     fn peer(&self, config: &PeerConfig) -> Option<Arc<dyn PeerMemory>>;
 
     /// Likewise so many words by this name.

@@ -34,7 +34,7 @@ impl Alarm {
         Self::default()
     }
 
-    /// It moves for other processes as well from here on, by a word of their group's.
+    /// Shares the alarm with other processes from now on, by a word of their group's.
     pub(crate) fn share(&self, of_group: &Arc<dyn Memory>) {
         self.0.share(of_group, ALARM_AT);
     }
@@ -53,7 +53,7 @@ impl Alarm {
 #[derive(Debug)]
 pub(crate) struct Cycle {
     order: Box<[u16]>,
-    /// Those that take part; 0 stands for one that does not.
+    /// The weights of servers in the cycle; 0 is a server without a part in it.
     weights: Box<[u32]>,
 }
 
@@ -83,7 +83,7 @@ fn parts(word: u64) -> (u32, u32) {
 }
 
 impl Cycle {
-    /// That of these weights, of which 0 is a server that takes no part; `None` where it would be too long.
+    /// The cycle of these weights, of which 0 is a server that takes no part; `None` if it would be too long.
     pub(crate) fn new(weights: Box<[u32]>) -> Option<Self> {
         if weights.len() as u64 > TURNS_MAX {
             return None;

@@ -42,9 +42,9 @@ pub struct EjectRule {
 /// Why a server is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It has failed so many times in a row.
+    /// The server has failed so many times in a row.
     Fails(u32),
-    /// It takes so long, or has said nothing for so long; milliseconds.
+    /// The server takes so long, or has not answered for so long; milliseconds.
     Slow(u64),
 }
 
@@ -83,7 +83,7 @@ impl Ejector {
         Arc::new(Self { rule, due_ms: Numbers::default() })
     }
 
-    /// One request of all processes compares from here on, by a word of their group's.
+    /// Has one request of all processes compare from now on, by a word of their group's.
     pub(crate) fn share(&self, of_group: &Arc<dyn Memory>) {
         self.due_ms.share(of_group, DUE_AT);
     }

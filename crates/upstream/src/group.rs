@@ -17,9 +17,9 @@ use crate::sids::Sids;
 pub struct GroupConfig {
     /// Its name.
     pub name: Box<str>,
-    /// Those that are tried first.
+    /// The servers that are tried first.
     pub primary: Vec<Arc<Peer>>,
-    /// Those that are tried when no primary one can be (`backup`).
+    /// The servers that are tried when no primary one can be used (`backup`).
     pub backup: Vec<Arc<Peer>>,
     /// By what rule.
     pub method: Method,
@@ -116,7 +116,7 @@ impl Group {
         &self.primary.list
     }
 
-    /// Those that are tried when no primary one can be.
+    /// The servers that are tried when no primary one can be used.
     #[must_use]
     pub fn backup(&self) -> &[Arc<Peer>] {
         self.backup.as_ref().map_or(&[], |peers| &peers.list)
@@ -148,8 +148,8 @@ impl Group {
         Self::with_parts(config, self.loops, Parts { alarm, ejector, common: self.common.clone() })
     }
 
-    /// The same group, whose servers other processes know as well from here on: how they fare, how many
-    /// attempts they have, whose turn it is.
+    /// The same group, whose state other processes share from now on: health of servers, attempts, whose turn
+    /// it is.
     #[must_use]
     pub fn in_common(&self, common: &Arc<dyn Common>) -> Self {
         if let Some(words) = common.words(GROUP_NAME, GROUP_WORDS) {
@@ -201,7 +201,7 @@ impl Group {
         Choice { tried: Tried::default(), progress, stage: Stage::Primary }
     }
 
-    /// The same as [`next`](Self::next), but where there is none the choice stays as it was.
+    /// As [`next`](Self::next), but if there is no server the choice stays as it was.
     pub fn next_or_same(&self, choice: &mut Choice, key: &Key<'_>, moment: Moment) -> Option<Lease> {
         let mut after = choice.clone();
         let next = self.next(&mut after, key, moment);

@@ -22,7 +22,7 @@ pub(crate) struct CheckRecord {
 pub enum Checked {
     /// The server answers as it should.
     Passed,
-    /// It does not.
+    /// The server does not answer as it should.
     Failed,
 }
 
@@ -49,7 +49,7 @@ impl Peer {
         }
     }
 
-    /// The same, where it was ill: its weight rises from nothing, if it is to (`slow_start`).
+    /// As above, after it was ill: its weight rises from nothing, if `slow_start` is set.
     pub fn recover(&self, now_ms: u64) {
         self.rise(now_ms);
         self.get_well();

@@ -10,7 +10,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The same in whole seconds.
+    /// The time in whole seconds.
     pub(crate) fn now_s(self) -> u64 {
         self.now_ms / 1000
     }

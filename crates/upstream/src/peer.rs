@@ -35,7 +35,7 @@ pub(crate) struct Live {
     numbers: Numbers<LIVE_WORDS>,
     /// Where several processes count its attempts.
     common: OnceLock<Arc<dyn PeerMemory>>,
-    /// That of its group.
+    /// The alarm of its group.
     alarm: OnceLock<Arc<Alarm>>,
     /// What checks find.
     pub(crate) faults: Faults,
@@ -113,20 +113,20 @@ impl PeerState {
 /// How attempts with a server have ended, since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounts {
-    /// It has answered.
+    /// The server has answered.
     pub answered: u64,
-    /// Another one was asked, and it was not to blame.
+    /// Another server was asked, and this one was not to blame.
     pub passed: u64,
-    /// It failed.
+    /// The attempt failed.
     pub failed: u64,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// It has answered.
+    /// The server has answered.
     Answered,
-    /// It has answered what another server is asked for as well, and is not to blame (`http_404`).
+    /// The server has answered, but another one is asked as well; it is not to blame (`http_404`).
     Passed,
     /// What `proxy_next_upstream` counts as a failure.
     Failed,
@@ -135,9 +135,9 @@ pub enum AttemptOutcome {
 /// What became of a peer by an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is tried as before.
+    /// The server is tried as before.
     Stays,
-    /// It is left alone for `fail_timeout` ("upstream server temporarily disabled").
+    /// The server is not used for `fail_timeout` ("upstream server temporarily disabled").
     Disabled,
 }
 
@@ -150,19 +150,19 @@ pub(crate) enum Company {
 }
 
 impl Peer {
-    /// One that nobody has tried yet.
+    /// A server without attempts yet.
     #[must_use]
     pub fn new(config: PeerConfig) -> Arc<Self> {
         Self::with_state(config, Arc::default())
     }
 
-    /// One that was known before, perhaps by another configuration.
+    /// A server that was known before, perhaps by another configuration.
     #[must_use]
     pub fn with_state(config: PeerConfig, lasting: Arc<PeerState>) -> Arc<Self> {
         Arc::new(Self { config, lasting, live: Arc::default() })
     }
 
-    /// The same server, of which something else is said now: how it fares goes on.
+    /// The same server with other settings; its state goes on.
     #[must_use]
     pub fn altered(&self, config: PeerConfig) -> Arc<Self> {
         Arc::new(Self { config, lasting: Arc::clone(&self.lasting), live: Arc::clone(&self.live) })
@@ -189,7 +189,7 @@ impl Peer {
         }
     }
 
-    /// Those of this process.
+    /// The attempts of this process.
     #[must_use]
     pub fn conns_here(&self) -> u32 {
         self.lasting.conns.load(Ordering::Relaxed)
@@ -241,7 +241,7 @@ impl Peer {
         self.is_up() && self.is_present(now_s) && self.has_room()
     }
 
-    /// The same for a request of a session that it has.
+    /// As [`is_usable`](Self::is_usable), for a request of a session that the server has.
     pub(crate) fn is_usable_in_session(&self, now_s: u64) -> bool {
         self.config.state != ServerState::Down && self.is_present(now_s) && self.has_room()
     }
@@ -316,7 +316,7 @@ impl Peer {
         }
     }
 
-    /// It is left alone from now on, which shows already.
+    /// Notes that the server is left alone from now on.
     pub(crate) fn note_ejection(&self) {
         self.lasting.ejections.fetch_add(1, Ordering::Relaxed);
         self.raise_alarm();
@@ -328,7 +328,7 @@ impl Peer {
         }
     }
 
-    /// Those that wait for a server look again.
+    /// Has waiting requests look again for a server.
     pub(crate) fn make_room(&self) {
         if let Some(queue) = self.lasting.queue.get() {
             queue.room_was_made();
@@ -340,7 +340,7 @@ impl Peer {
         Arc::ptr_eq(self.live.alarm.get_or_init(|| Arc::clone(alarm)), alarm)
     }
 
-    /// Those that wait hear of requests that end; the first queue that it was given stays.
+    /// Has a queue of waiting requests hear of requests that end; the first queue stays.
     pub(crate) fn tell_queue(&self, queue: &Arc<Queue>) {
         self.lasting.queue.get_or_init(|| Arc::clone(queue));
     }
@@ -381,7 +381,7 @@ impl Peer {
         i64::try_from(part / u128::from(self.config.slow_start_ms)).unwrap_or(full)
     }
 
-    /// It is about to be there again: its weight rises from nothing, if it is to.
+    /// Begins the rise of its weight from nothing, if `slow_start` is set.
     pub(crate) fn rise(&self, now_ms: u64) {
         if self.config.slow_start_ms == 0 {
             return;
@@ -499,7 +499,7 @@ enum Counted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Head,
-    /// It has come, or nothing depends on it.
+    /// The answer has come, or nothing depends on it.
     Nothing,
 }
 
@@ -517,7 +517,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// One of which the times are not known.
+    /// An outcome without times.
     #[must_use]
     pub fn of(outcome: AttemptOutcome) -> Self {
         Self { outcome, header_ms: None, response_ms: 0, status: 0 }

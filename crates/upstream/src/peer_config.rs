@@ -48,11 +48,11 @@ impl Default for FailRule {
 /// Whether a server takes part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerState {
-    /// It does.
+    /// The server gets requests.
     #[default]
     Up,
-    /// It gets requests of sessions that it has, and no others (`drain`).
+    /// The server gets only requests of sessions that it has (`drain`).
     Draining,
-    /// It is marked as `down`.
+    /// The server is marked as `down`.
     Down,
 }

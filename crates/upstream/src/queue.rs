@@ -33,7 +33,7 @@ const GONE_MAX: usize = 64;
 #[derive(Default)]
 pub struct Queue {
     line: Fifo<Arc<Ticket>>,
-    /// Those that were called and have found no server: before all others.
+    /// Requests that were called and have found no server: before all others.
     front: Fifo<Arc<Ticket>>,
     /// Requests in the line, those that are called included.
     waiting: AtomicUsize,
@@ -51,7 +51,7 @@ pub struct Queue {
 /// What became of requests, since the process began; and those that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// They wait.
+    /// Requests that wait.
     pub waiting: u64,
     /// A server was found.
     pub served: u64,
@@ -59,7 +59,7 @@ pub struct QueueCounts {
     pub refused: u64,
     /// None was found in time.
     pub timed_out: u64,
-    /// They were given up, as those of clients that leave.
+    /// Requests that were given up, such as those of clients that leave.
     pub left: u64,
 }
 
@@ -232,7 +232,7 @@ impl QueuePlace {
         Poll::Ready(())
     }
 
-    /// It was called and has found no server (rule 3).
+    /// Notes that the request was called and has found no server (rule 3).
     pub fn wait_again(&mut self) {
         let Some(ticket) = &self.ticket else { return };
         debug_assert_eq!(ticket.state.load(Ordering::Relaxed), CALLED);

@@ -28,7 +28,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// The same, where a model sees that two use it at once.
+/// The cell for models, which see if two threads use it at once.
 #[cfg(loom)]
 pub(crate) struct Exclusive<T>(loom::cell::Cell<Option<Box<T>>>);
 
@@ -43,7 +43,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// The same for models, whose every use is a step.
+/// The queue for models: loom tries all orders of its uses.
 #[cfg(loom)]
 pub(crate) struct Fifo<T>(loom::sync::Mutex<std::collections::VecDeque<T>>);
 

@@ -27,9 +27,9 @@ pub enum TimeRule {
 /// Whether requests that are not answered yet count as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// They do not.
+    /// Requests under way are ignored.
     Ignored,
-    /// They do (`inflight`).
+    /// Requests under way count (`inflight`).
     Counted,
 }
 

@@ -56,7 +56,7 @@ pub struct Call {
 pub enum Handover {
     /// Nobody took it over.
     None,
-    /// It was handed over after that time.
+    /// The loop was handed over after that time.
     After(Duration),
     /// The task was polled away from it from the start, as its location and phase had blocked lately.
     Suspect,
@@ -67,7 +67,7 @@ pub enum Handover {
 pub enum End {
     /// The task came back.
     Over,
-    /// It was still under way when the report was made; nothing more will be said of it.
+    /// The poll was still under way when the report was made; nothing more will be reported of it.
     StillHeld,
 }
 

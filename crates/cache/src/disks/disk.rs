@@ -113,7 +113,7 @@ impl From<Failure> for DiskError {
 /// The open directory.
 pub(crate) struct Root {
     pub(crate) directory: Directory,
-    /// The same for what loops may try.
+    /// The opened directory, for calls that loops try without waiting.
     pub(crate) opened: Opened,
 }
 
@@ -222,7 +222,7 @@ impl Disk {
         self.health.wants_room.load(Ordering::Acquire)
     }
 
-    /// The same, for the one that sees to it.
+    /// Takes the wish for room; called by the manager, which evicts objects.
     pub(crate) fn take_wants_room(&self) -> bool {
         self.health.wants_room.swap(false, Ordering::AcqRel)
     }
@@ -253,7 +253,7 @@ impl Disk {
         self.submit_anyway(via, job, finish)
     }
 
-    /// The same though the disk is left out: to find out whether it answers again.
+    /// As [`submit`](Self::submit), also if the disk is left out: to find out whether it answers again.
     pub(crate) fn submit_anyway<R, T>(
         self: &Arc<Self>,
         via: Option<&Arc<Pool>>,

@@ -36,7 +36,7 @@ struct Page {
 }
 
 impl Recent {
-    /// These were written.
+    /// Notes that `pieces` were written from `start` on.
     pub(super) fn set(&self, start: u64, pieces: &[Bytes]) {
         let page = Page { start, pieces: pieces.to_vec() };
         self.0.get_or_init(ArcSwapOption::empty).store(Some(Arc::new(page)));

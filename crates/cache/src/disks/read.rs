@@ -31,7 +31,7 @@ const PART_BYTES: usize = 256 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Sure,
-    /// It is compared with its checksum.
+    /// The file has to be compared with its checksum.
     Doubtful,
 }
 
@@ -47,7 +47,7 @@ impl Cache {
         }
     }
 
-    /// The same for an object that is on this disk, as a look at its [`Whereabouts`] says.
+    /// As [`open`](Self::open), for an object that is on this disk according to the index.
     pub fn open_on(
         self: &Arc<Self>,
         number: u8,
@@ -155,7 +155,8 @@ impl Cache {
         Ok(Found { identity, path, opened, data, head, body_start, soundness, made: None })
     }
 
-    /// The same without waiting, on a loop: what is not in memory, or not in order, is for the job.
+    /// Opens a file on a loop without waiting. `None`: a part of it is not in memory, or something is wrong;
+    /// a job has to open it.
     pub(crate) fn try_read(&self, root: &Root, disk: u8, wanted: &Wanted) -> Option<Found> {
         let name = self.conf.levels.relative(wanted.digest);
         let how = How { links: Links::NotLast, ..How::default() };

@@ -101,7 +101,7 @@ impl Scratch {
         Self { path, zones, caches, cache, temp: Arc::new(TempPlace::Beside), lines }
     }
 
-    /// The same directory after a start: nothing but its files is left.
+    /// Restarts the caches with the same directory: only its files are left.
     pub(super) fn restart(&mut self, change: impl Fn(&Path, &mut CacheConf)) {
         self.zones = Arc::new(Zones::create(None));
         self.caches = Caches::new(&(Arc::clone(&self.lines) as _), Role::Alone);

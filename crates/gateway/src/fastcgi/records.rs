@@ -41,9 +41,9 @@ pub enum Fault {
     Version(u8),
     /// Neither output nor errors nor the end.
     Kind(u8),
-    /// It belongs to another request.
+    /// The record belongs to another request (high byte of its number).
     IdHigh(u8),
-    /// The same.
+    /// The record belongs to another request (low byte of its number).
     IdLow(u8),
 }
 

@@ -17,9 +17,9 @@ use crate::header_line::{HeaderLine, Line, Sender};
 /// What becomes of the lines behind the last chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trailers {
-    /// They are read and dropped.
+    /// Trailers are read and dropped.
     Dropped,
-    /// They are kept, up to so many bytes with their line ends (`proxy_pass_trailers on`,
+    /// Trailers are kept, up to so many bytes with their line ends (`proxy_pass_trailers on`,
     /// `proxy_buffer_size`).
     Kept {
         /// The most bytes of them.
@@ -30,7 +30,7 @@ pub enum Trailers {
 /// What the end of the connection means for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
-    /// It is complete.
+    /// The response is complete.
     Complete,
     /// Something is missing: "upstream prematurely closed connection".
     Premature,

@@ -394,7 +394,7 @@ impl ResponseParser {
         &self.lines
     }
 
-    /// The same, to be kept: from here on there are none.
+    /// Takes the header lines out of the head; from here on it has none.
     pub fn take_lines(&mut self) -> Vec<Header> {
         std::mem::take(&mut self.lines)
     }

@@ -37,7 +37,7 @@ enum StatusLineState {
 pub(crate) enum StatusProgress {
     Incomplete,
     Complete,
-    /// It is none.
+    /// The line is no status line.
     Invalid,
 }
 

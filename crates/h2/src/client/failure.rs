@@ -38,7 +38,7 @@ pub enum Reason {
     ConnectionWindow(u32, u32),
     /// The window would become too large: by how much, and what it was, bytes.
     ConnectionIncrement(u32, u32),
-    /// The same by a setting, bytes.
+    /// As above, caused by a setting: the increment, bytes.
     SettingsWindow(u32),
     /// Too many frames, or bytes, that answer nothing.
     Useless,
@@ -157,9 +157,9 @@ pub enum HeadFault {
     NoStatus,
     /// There are two.
     DuplicateStatus,
-    /// One that is no number of three digits, or stands behind other fields.
+    /// A status that is not a number of three digits, or stands behind other fields.
     InvalidStatus,
-    /// One that HTTP/2 does not have (101).
+    /// A status that HTTP/2 does not have (101).
     UnexpectedStatus,
     /// A pseudo-header field that responses do not have.
     UnknownPseudo,

@@ -57,7 +57,7 @@ impl HeadReader {
         &self.head
     }
 
-    /// The same with its text.
+    /// The head that was read last, and its text.
     pub(super) fn read_last(&self) -> (&[u8], &ResponseHead) {
         (&self.text, &self.head)
     }
@@ -113,7 +113,7 @@ impl HeadReader {
         let hash = name_hash(name);
         let known = Known::find_hashed(name, hash);
         match known {
-            // They mean nothing here, though some servers send them.
+            // These fields have no meaning in HTTP/2, though some servers send them.
             Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::Upgrade => return Ok(()),
             Known::ContentLength if wanted == Wanted::Trailers => return Ok(()),
             Known::ContentLength => {

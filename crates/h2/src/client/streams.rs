@@ -15,7 +15,7 @@ pub(super) enum Phase {
     Head,
     /// Its body comes.
     Body,
-    /// It is over, or will not be complete any more.
+    /// The response is over, or will not be completed any more.
     Ended,
 }
 

@@ -18,7 +18,7 @@ pub struct Failure {
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It does not begin as HTTP/2 does.
+    /// The connection does not begin with the preface of HTTP/2.
     Preface,
     /// A frame that may not be.
     Frame(Violation),
@@ -40,7 +40,7 @@ pub enum Reason {
     ConnectionWindow(u32, u32),
     /// The window would become too large: by how much, and what it was, bytes.
     ConnectionIncrement(u32, u32),
-    /// The same by a setting, bytes.
+    /// As above, caused by a setting: the increment, bytes.
     SettingsWindow(u32),
     /// Too many streams that were refused.
     Refused,
@@ -142,7 +142,7 @@ pub enum Note {
     Concurrent(usize),
     /// Too many begin in one read.
     AtOnce,
-    /// It has a body, and the client may not know its window yet.
+    /// The request has a body though the client may not know its window yet.
     Early,
     /// More than its window: its number, the frame's length and the window, bytes.
     Window(u32, u32, u32),

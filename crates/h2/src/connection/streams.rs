@@ -28,7 +28,7 @@ pub(super) struct Stream {
 pub(super) enum Ended {
     /// The client has ended its side, and may not send more.
     ByClient,
-    /// It has reset the stream, or made this side do so.
+    /// The client has reset the stream, or made this side reset it.
     ByReset,
     /// Some of what it sends may be on its way still.
     Here,
@@ -49,7 +49,7 @@ pub(super) struct Streams {
     /// By number: they are opened in that order, and mostly closed in it.
     open: VecDeque<Stream>,
     last: u32,
-    /// Those that are over, in a ring.
+    /// Streams that are over, in a ring.
     closed: Vec<(u32, Ended)>,
     closed_at: usize,
 }

@@ -144,7 +144,7 @@ impl Decoder {
         let name = if number == 0 {
             string(input, scratch)?
         } else {
-            // It may leave the table when this field comes into it.
+            // The name's entry may leave the table when the new field is added to it.
             scratch.extend_from_slice(self.entry(number)?.0);
             None
         };

@@ -85,7 +85,7 @@ pub fn push_common(out: &mut Vec<u8>, name: CommonName, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The same for a number.
+/// As [`push_common`], for a value that is a number.
 pub fn push_common_number(out: &mut Vec<u8>, name: CommonName, number: u64) {
     integer::push(out, 0, 4, name as usize);
     let length_at = out.len();

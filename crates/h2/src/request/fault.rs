@@ -15,9 +15,9 @@ pub enum HeadFault {
     OutOfOrder,
     /// A pseudo-header field that requests do not have.
     UnknownPseudo(Box<[u8]>),
-    /// The same one twice.
+    /// A pseudo-header field occurs twice.
     Duplicate(&'static str),
-    /// One that says nothing.
+    /// A pseudo-header field is empty.
     Empty(&'static str),
     /// A method that is none.
     InvalidMethod(Box<[u8]>),

@@ -101,7 +101,7 @@ impl Tree {
         debug_assert!(id != depends_on && id != 0, "frames that say so are refused");
         let before = self.node(id).parent;
         if depends_on != 0 {
-            // One that is not known counts as the root's own; it may begin later.
+            // A stream that is not known counts as a child of the root; it may begin later.
             self.node(depends_on);
             if self.is_below(depends_on, id) {
                 self.node(depends_on).parent = before;

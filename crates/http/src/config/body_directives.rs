@@ -259,7 +259,7 @@ pub(crate) enum InFileOnly {
     Off,
     /// The files stay.
     On,
-    /// They are removed after their requests.
+    /// Files are removed after their requests.
     Clean,
 }
 

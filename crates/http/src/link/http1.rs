@@ -11,9 +11,9 @@ use super::departure::Deeds;
 use super::transport::Transport;
 use crate::metrics::Stage;
 
-/// It was asked for that small writes leave at once.
+/// TCP_NODELAY was switched on, so that small writes leave at once.
 const NODELAY_ON: u8 = 1;
-/// It was asked for that they do not.
+/// TCP_NODELAY was switched off.
 const NODELAY_OFF: u8 = 2;
 
 /// What HTTP/1 requests have of their connection, one at a time.

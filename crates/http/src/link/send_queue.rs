@@ -77,7 +77,7 @@ enum Next {
 pub enum Completion {
     /// The socket has taken all of it.
     Whole,
-    /// It has not.
+    /// The response was cut short.
     Cut,
 }
 
@@ -96,7 +96,7 @@ pub enum SendFailure {
     Terminated,
     /// The handler has found that nobody reads it; it has said so itself.
     Abandoned,
-    /// It is over, and has ended so; what is made now is for nobody (`post_action`).
+    /// The response has ended with this; output that is made now is dropped (`post_action`).
     Behind(Completion),
 }
 

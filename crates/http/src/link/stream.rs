@@ -143,7 +143,7 @@ impl Stream {
         Self::made_by(Maker::Client, home, local)
     }
 
-    /// The same, of a connection with TLS, of which this is [told](Tls::told).
+    /// Adds that the connection has TLS, with the facts about it.
     #[must_use]
     pub fn secured(mut self, tls: Option<Arc<Tls>>) -> Self {
         debug_assert!(self.maker == Maker::Client, "the server speaks no TLS to itself");
@@ -151,14 +151,14 @@ impl Stream {
         self
     }
 
-    /// The same, of a connection that looks for what has changed in `ready`, at a bit of it.
+    /// Adds that the connection looks for changes in `ready`; `bit` is this stream's.
     #[must_use]
     pub fn announced(mut self, ready: Arc<Ready>, bit: u32) -> Self {
         self.ready = Some((ready, bit));
         self
     }
 
-    /// The same, of a request that was received at this time, nanoseconds of the monotonic clock.
+    /// Adds the time at which the request was received, nanoseconds of the monotonic clock.
     #[must_use]
     pub fn arrived(mut self, at_ns: u64) -> Self {
         self.arrived_ns = Some(at_ns);
@@ -289,8 +289,8 @@ impl Stream {
         self.output.poll(cx, |state| self.take_output(state))
     }
 
-    /// The same, if it is there. A stream that [announces](Self::announced) what changes says when to look
-    /// again.
+    /// The next output, if there is one. For a stream that [announces](Self::announced) its changes, `ready`
+    /// says when to look again.
     pub fn next_output(&self) -> Option<StreamOutput> {
         self.take_output(self.output.state())
     }

@@ -28,9 +28,9 @@ enum Resumed {
     /// There is none, or it has nowhere to put it.
     Nothing,
     Something,
-    /// It waits for something.
+    /// The filter waits for something.
     Waits,
-    /// It has had its turns.
+    /// The filter has used up its turns and goes on later.
     Later,
 }
 

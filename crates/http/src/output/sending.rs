@@ -28,7 +28,7 @@ const BUSY_SEND_BYTES: usize = 16 * 1024;
 
 /// What became of an attempt to send.
 enum Step {
-    /// It got somewhere.
+    /// Something was sent.
     Sent,
     /// A pool reads.
     Reading,

@@ -25,9 +25,9 @@ pub type Eval = fn(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Prese
 /// Whether a variable has a value. The access log shows `-` for one that has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It has one, which may be empty.
+    /// The variable has a value, which may be empty.
     Found,
-    /// It has none.
+    /// The variable has no value.
     NotFound,
 }
 

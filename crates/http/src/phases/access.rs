@@ -98,7 +98,7 @@ settings! {
 pub enum Satisfy {
     /// None may object.
     All,
-    /// One that allows is enough.
+    /// One handler that allows is enough.
     Any,
 }
 

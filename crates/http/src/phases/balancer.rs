@@ -76,7 +76,7 @@ pub struct Balancing {
 pub enum LastAttempt {
     /// The server answered with a status that another one is asked for (`http_404`, `http_403`).
     Next,
-    /// It failed.
+    /// The attempt failed.
     Failed,
 }
 

@@ -50,9 +50,9 @@ struct Walk<'c> {
 /// What the engine does next with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It asks handlers, beginning here.
+    /// The engine asks handlers, beginning here.
     Ask(Start),
-    /// It answers in the place of one.
+    /// The engine answers in place of a handler.
     Answer(Answer),
     /// Nothing: the response is made, and may have to be sent.
     Send,
@@ -270,7 +270,8 @@ impl<'c> Active<'c> {
                 Part::Server => self.find_config().map(|()| Part::Rewrite),
                 Part::Rewrite => self.leave_rewrite(),
                 Part::Limits if self.is_guarded() => {
-                    // They are not asked one by one; when they were, an empty part is over.
+                    // Handlers of the access phase are asked together; when that is done, an empty part
+                    // remains.
                     walk.part = Part::Access;
                     return Ok(None);
                 }

@@ -27,7 +27,7 @@ pub struct MadeBody {
 /// Whether a buffer takes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// It does.
+    /// The buffer takes more.
     Room,
     /// What is in it is to be put aside ([`MadeBody::put_aside`]); until then it grows.
     Full,
@@ -36,9 +36,9 @@ pub enum Fill {
 /// What becomes of a file that a script names, at the end of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
-    /// It stays.
+    /// The file is kept.
     Kept,
-    /// It is removed.
+    /// The file is removed.
     Removed,
 }
 
@@ -95,7 +95,7 @@ impl MadeBody {
         self.spool.is_some() || *request.conf(&BODY_CONF).in_file_only != InFileOnly::Off
     }
 
-    /// It is complete and has never needed a file, and is the request's body from now on.
+    /// Makes the complete body, which is in memory only, the request's body.
     ///
     /// # Errors
     /// The request keeps the body that it had.
@@ -104,7 +104,7 @@ impl MadeBody {
         request.set_stored_body(self.data.into())
     }
 
-    /// It is complete, and is the request's body from now on.
+    /// Makes the complete body the request's body.
     ///
     /// # Errors
     /// The request keeps the body that it had.

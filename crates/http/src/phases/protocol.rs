@@ -180,7 +180,7 @@ impl Active<'_> {
         }
     }
 
-    /// The same for what is wrong with a head of HTTP/2.
+    /// As [`refuse`](Self::refuse), for a fault in a head of HTTP/2.
     pub async fn refuse_head(&mut self, fault: HeadFault) {
         let request = &mut self.request;
         request.route_refused();

@@ -36,7 +36,7 @@ const WRITE_BYTES: u64 = 64 * 1024;
 const BUFFER_MIN_BYTES: u64 = 64;
 /// Access rights of files, less the umask: the owner.
 const MODE: u32 = 0o600;
-/// The same of those that are to be moved to where others look for them: the group, too.
+/// Access rights of files that are moved to their final place: the group may read and write them, too.
 const SHARED_MODE: u32 = 0o660;
 
 /// How a body is to be stored.
@@ -44,7 +44,7 @@ const SHARED_MODE: u32 = 0o660;
 pub enum Store {
     /// As the configuration says.
     AsConfigured,
-    /// The same, but a file keeps its name until the request is over: others are told it.
+    /// As above, but the file keeps its name until the request is over, since others are told the name.
     Named,
     /// In a file, also if it is empty, of which nothing is said in the log. The file has a name and is
     /// removed with the request, unless it is given away.

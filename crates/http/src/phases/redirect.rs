@@ -24,7 +24,7 @@ use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
 pub enum Rewritten {
     /// Its location is looked for at the end of the phase.
     Search,
-    /// It stays (`break`).
+    /// The request stays in its location (`break`).
     Stay,
 }
 

@@ -54,7 +54,7 @@ impl Spool {
         Self::begin(request, place, Fate::Brief)
     }
 
-    /// The same of a file that may be [placed](Self::place): it has a name until then.
+    /// A file that may be [moved to its final place](Self::place): it keeps a name until then.
     ///
     /// # Errors
     /// As [`new`](Self::new).

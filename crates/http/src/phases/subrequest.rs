@@ -212,7 +212,7 @@ impl<'c> Exchange<'_, 'c> {
             Box::pin(async move {
                 let _asked = asked;
                 let end = active.answer_subrequest().await;
-                // One that is broken off is not logged, so that is still its action.
+                // A subrequest that is broken off is not logged, so its action still stands.
                 kept.note_action(end.as_ref().copied().unwrap_or_else(|_| active.request.action()));
                 if let Some(conclude) = conclude {
                     conclude(&active.output.head);

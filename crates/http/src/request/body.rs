@@ -41,7 +41,7 @@ enum Fate {
     Wanted,
     /// A handler reads it piece by piece, so that no other one can have all of it.
     Pieces,
-    /// It is dropped as it comes, whatever its size.
+    /// The body is dropped as it comes, whatever its size.
     Dropped,
 }
 

@@ -27,11 +27,11 @@ const RETRY_MS: u64 = 100;
 /// What becomes of the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is removed as soon as the file is open.
+    /// The name is removed as soon as the file is open.
     Brief,
-    /// It is removed with the request.
+    /// The name is removed with the request.
     Clean,
-    /// It stays.
+    /// The name stays.
     Stays,
 }
 

@@ -17,7 +17,7 @@ const READ_BYTES: usize = 16 * 1024;
 /// Why a body could not be read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// It is malformed or too large; to be answered with the fault's page.
+    /// The body is malformed or too large; the client gets the fault's page.
     Refused(Fault),
     /// More than was announced came on its stream.
     BeyondLength,

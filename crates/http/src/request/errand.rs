@@ -18,10 +18,10 @@ use crate::request::strands::StrandId;
 /// What a job is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// It finds something out, which is worth nothing once its waiter has left.
+    /// The job finds something out. Its result is worthless once its waiter has left.
     Question,
-    /// It changes something. Once it has begun it is waited for, however long it takes and even if the client
-    /// leaves: the log says how it ended.
+    /// The job changes something. Once it has begun it is waited for, however long it takes and even if the
+    /// client leaves: the log tells how it ended.
     Deed,
 }
 

@@ -16,7 +16,7 @@ pub type UpstreamUrl = fn(&Request<'_>, &mut fmt::Formatter<'_>) -> fmt::Result;
 
 /// Clocks and logs.
 impl Request<'_> {
-    /// Another server is asked, as lines of the error log say from now on.
+    /// Notes the server that is asked, for lines of the error log from now on.
     pub fn set_upstream(&mut self, url: UpstreamUrl) {
         self.contexts.set_upstream(url);
     }

@@ -13,11 +13,11 @@ use super::{Host, Request};
 /// What becomes of a variable that a script writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It has the value from now on.
+    /// The variable has the value from now on.
     Kept,
     /// The configuration does not know it, so nothing can read it.
     Unknown,
-    /// It cannot be changed.
+    /// The variable cannot be changed.
     Fixed,
 }
 
@@ -106,7 +106,7 @@ impl Request<'_> {
         self.replace_body(StoredBody { len: bytes.len() as u64, place: BodyPlace::Memory(bytes) })
     }
 
-    /// The same with bytes that are in a file, or in memory.
+    /// Replaces the request's body by one that is stored.
     ///
     /// # Errors
     /// [`SharedHead`].
@@ -165,7 +165,7 @@ impl Request<'_> {
         }
     }
 
-    /// The same where the request itself cannot be changed.
+    /// Sets a variable where the request itself cannot be changed.
     pub fn keep_variable(&self, name: &[u8], value: Option<&[u8]>) -> Written {
         let variables = self.variables();
         let Some(id) = variables.id(name) else {

@@ -25,9 +25,9 @@ pub(crate) enum Sink<'c> {
     Parent(PipeEnd<'c>),
     /// Nowhere: the asking request finds it here.
     Memory(SubrequestOutcome),
-    /// The same, with a limit of its own, bytes.
+    /// In memory, with a limit of its own, bytes.
     Capture(SubrequestOutcome, u64),
-    /// It has no body.
+    /// The response has no body.
     Nowhere,
 }
 
@@ -129,7 +129,7 @@ impl<'c> Sink<'c> {
         }
     }
 
-    /// The same, to be changed.
+    /// The client's queue, to be changed.
     #[inline]
     pub(crate) fn client_mut(&mut self) -> Option<&mut SendQueue<'c>> {
         match self {

@@ -114,7 +114,7 @@ enum Client<'c> {
 struct Watch<'c> {
     link: Link<'c>,
     departure: Departure,
-    /// It has ended its direction at least.
+    /// The result once the client has closed its direction.
     closed: Option<Result<(), i32>>,
     left: Option<Result<(), i32>>,
 }
@@ -155,16 +155,16 @@ struct StrandPlace<'c> {
 enum Call {
     /// Nothing, unless its waker was used.
     Nothing,
-    /// Another part of the request wants it to look.
+    /// Another part of the request has notified it.
     Notified,
 }
 
 enum Occupant<'c> {
     Nobody,
     Waiting(Strand<'c>),
-    /// It is being polled.
+    /// The strand is being polled.
     Away,
-    /// It is being polled, and to be dropped then.
+    /// The strand is being polled, and dropped afterwards.
     Dropped,
 }
 
@@ -393,7 +393,7 @@ impl<'c> Strands<'c> {
         self.poll_client(link, |watch| watch.left)
     }
 
-    /// The same when it has ended its direction, and may read on.
+    /// Pending until the client has closed its direction; it may still read.
     pub(crate) fn poll_closed(&self, link: Link<'c>) -> Poll<io::Result<()>> {
         self.poll_client(link, |watch| watch.closed)
     }

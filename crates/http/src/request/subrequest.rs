@@ -63,16 +63,16 @@ settings! {
 /// What becomes of the response of a subrequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It stands in the body of the parent, where it was asked for.
+    /// The response is inserted into the parent's body where it was asked for.
     InOrder,
-    /// It is kept in memory for its caller, if it is not too long (`subrequest_output_buffer_size`).
+    /// The response is kept in memory for the caller, up to `subrequest_output_buffer_size`.
     InMemory,
-    /// It is kept in memory, up to so many bytes ([`Capture`]).
+    /// The response is kept in memory, up to so many bytes ([`Capture`]).
     Captured {
         /// More is an error.
         most_bytes: u64,
     },
-    /// It has no body.
+    /// The response has no body.
     HeadOnly,
 }
 
@@ -122,7 +122,7 @@ pub enum CapturedVariables {
     Own,
     /// Its own, which begin as those of its parent.
     Copied,
-    /// Those of its parent.
+    /// The variables of its parent.
     Shared,
 }
 
@@ -157,8 +157,8 @@ impl Subrequest {
         }
     }
 
-    /// The same once more as a request asks for, from its content phase on: for a further part of it, or to
-    /// have what is cached of it renewed.
+    /// The same request once more, beginning at its content phase: for a further part of the response, or to
+    /// renew a cached one.
     #[must_use]
     pub fn clone_of(request: &Request<'_>, delivery: Delivery) -> Self {
         let (path, args) = (request.path().to_vec(), request.args().to_vec());
@@ -265,7 +265,7 @@ impl SubrequestOutcome {
 /// What makes a request a subrequest.
 pub(crate) struct SubPart<'c> {
     pub(crate) tree: Arc<Tree<'c>>,
-    /// Those of the request, and the one that polls it.
+    /// The strands of the request, and the one that polls it.
     pub(crate) strands: &'c Strands<'c>,
     pub(crate) strand: StrandId,
     /// From 1; tells it from others of the request.
@@ -336,7 +336,7 @@ impl<'c> Request<'c> {
         self.tree().contexts().get(key)
     }
 
-    /// The same, if it was made.
+    /// The common context, if it was made.
     pub fn find_common_context<T: Any + Send + Sync>(&self, key: &'static ContextKey<T>) -> Option<Arc<T>> {
         self.values.find_tree()?.contexts().find(key)
     }

@@ -20,7 +20,7 @@ pub enum BufferSize {
 impl BufferSize {
     const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// The same in bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -35,7 +35,7 @@ impl BufferSize {
         512 * 1024 / self.bytes()
     }
 
-    /// That of a vector which was made for one.
+    /// The size of a vector that was made for a buffer.
     fn of(capacity: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|size| size.bytes() == capacity)
     }

@@ -16,7 +16,7 @@ pub enum Chunk<'c> {
     Shared(Bytes),
     /// The response's own; a filter may change it in place.
     Owned(Vec<u8>),
-    /// The same in a buffer that comes back when it has left.
+    /// Bytes in a pooled buffer, which is returned when it has been sent.
     Pooled(Buf),
     /// Part of a file, whose bytes nobody has read yet. Filters get one only if they say that they do
     /// not look at bytes.

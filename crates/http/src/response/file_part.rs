@@ -58,7 +58,7 @@ impl OpenFile {
         Self { opened: Some(Handle::Own(opened)), path: path.into(), access, closer, reader: None }
     }
 
-    /// One that others keep open, too, read through the page cache.
+    /// A file that others keep open, too, read through the page cache.
     #[must_use]
     pub fn shared(opened: Arc<Opened>, path: &[u8]) -> Self {
         let opened = Some(Handle::Shared(opened));

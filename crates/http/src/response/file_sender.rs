@@ -103,7 +103,7 @@ pub(crate) struct Fetching<'a> {
 pub(crate) enum Way {
     /// So many bytes by sendfile(2).
     Sendfile(usize),
-    /// It has read so many behind the buffer.
+    /// So many bytes behind the buffer were read.
     Read(u64),
     /// Not before a pool thread has read.
     Cold,
@@ -135,7 +135,7 @@ pub enum FileFailure {
     },
     /// No thread could be had to read it.
     NoThread,
-    /// It was not read for `send_timeout`.
+    /// The file was not read within `send_timeout`.
     TimedOut,
 }
 

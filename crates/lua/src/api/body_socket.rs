@@ -61,7 +61,7 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// The same for all that the client sends, and is sent.
+/// Begins a socket over all that the client sends and receives (`ngx.req.socket(true)`).
 fn begin_raw(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Some((conf, ..)) = current(call, conf_of)? else { return Err(call.raise("no request found")) };
     let timeouts = timeouts(call, &conf);

@@ -53,9 +53,9 @@ fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// What code does that has said how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// It is to yield for that.
+    /// The thread yields until that is over.
     Yields,
-    /// It goes on, and has ended so when it is over.
+    /// The thread goes on, and has this result when it is over.
     GoesOn,
 }
 

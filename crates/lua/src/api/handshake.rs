@@ -19,7 +19,7 @@ use crate::shaking::{Meeting, Shaking, Showing};
 
 /// Where certificates are said.
 pub(super) const SHOWING: Phases = Phases::of(&[LuaPhase::SslCertificate]);
-/// The same of those that servers are shown.
+/// Phases in which certificates for servers can be set.
 const PROXY_SHOWING: Phases = Phases::of(&[LuaPhase::ProxySslCertificate]);
 /// Where the certificate of a server is looked at.
 const PROXY_VERIFYING: Phases = Phases::of(&[LuaPhase::ProxySslVerify]);

@@ -48,7 +48,7 @@ fn environment_of(name: &[u8]) -> Option<Vec<u8>> {
 pub enum ProcessType {
     /// The only one (`master_process off`).
     Single,
-    /// One that a master has started.
+    /// A worker process.
     Worker,
 }
 

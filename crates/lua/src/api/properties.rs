@@ -258,7 +258,7 @@ pub(super) fn choose_status(current: &mut Current<'_>, status: i64) {
     choose_status_line(current, status, None);
 }
 
-/// The same with a phrase for the status line, which is a valid status's only; whether it was chosen.
+/// Sets the status with a phrase for the status line, which needs a valid status. Returns whether it was set.
 pub(super) fn choose_phrased_status(current: &mut Current<'_>, status: i64, phrase: &[u8]) -> bool {
     if !(100..=999).contains(&status) {
         let line = format_args!("invalid HTTP status code {status}");

@@ -116,7 +116,8 @@ fn host_said(call: &mut Call<'_>) -> Result<String, Raise> {
     Ok(String::from_utf8_lossy(call.text(2)?).into_owned())
 }
 
-/// One that is connected, which is busy from now on; else what the function answers.
+/// The socket, if it is connected; it is busy from now on. The inner error is what the function returns to
+/// Lua.
 fn begin(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Udp>, Returns>, Raise> {
     allow(call, YIELDABLE)?;
     let Some(udp) = find(call)? else {

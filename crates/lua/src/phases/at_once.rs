@@ -40,7 +40,7 @@ pub(super) fn run_at_once<'a>(
 /// A thread for code of the configuration, for that of this file, or of one that the VM began with.
 ///
 /// # Errors
-/// It is no Lua.
+/// The code is not valid Lua.
 pub(super) fn start(
     interpreter: &mut Interpreter,
     code: &Code,
@@ -98,7 +98,7 @@ pub(super) enum Broken {
     Load(Fault),
     /// This file is none.
     LoadFile(Vec<u8>, Fault),
-    /// It has raised an error; what has become of the VM.
+    /// The code has raised an error; the second value tells the state of the VM.
     Run(Fault, Recovery),
 }
 

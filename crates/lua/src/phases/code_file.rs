@@ -97,7 +97,7 @@ pub(super) enum FilterFile {
     /// Nobody has looked whether one is to be read.
     #[default]
     Unknown,
-    /// It is on its way.
+    /// The file is being read.
     Reading(Vec<u8>, Reading),
     /// There it is.
     Read(File),

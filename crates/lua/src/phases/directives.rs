@@ -131,7 +131,7 @@ fn quoted_code(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Erro
     Ok(Code::inline(&load.conf_prefix(), directive, directive.args[0].clone()))
 }
 
-/// Those with code.
+/// Directives with code.
 pub(super) static CODE: &[Spec<Load>] = code![
     (
         context::HTTP,

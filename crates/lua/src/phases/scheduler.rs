@@ -450,7 +450,7 @@ impl Schedule {
         interpreter.vm.limit_runs(limit, slice);
         let (resumed, pause) = resume(interpreter, ground, &mut self.threads, &mut coroutine, self.phase);
         if matches!((&resumed, &pause), (Resumed::Finished(_) | Resumed::Failed(_), Some(Pause::Sleep(_)))) {
-            // It could not yield there.
+            // The thread could not yield there.
             ground.log(Level::Debug, SLEEP_GIVEN_UP);
         }
         match resumed {

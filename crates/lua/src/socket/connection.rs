@@ -226,7 +226,7 @@ pub(crate) enum SessionWish {
     #[default]
     No,
     Yes,
-    /// It has it, at this address, or there is none: 0.
+    /// The code has got the session, at this address; 0 if there is none.
     Given(usize),
 }
 
@@ -250,7 +250,7 @@ impl Tcp {
         Self { state: TaskCell::new(state), conf, key, source: TcpSource::Connection, tail: OnceLock::new() }
     }
 
-    /// One that receives the body of its request.
+    /// A socket that receives the body of its request.
     pub(crate) fn of_body(conf: SocketConf, timeouts: Timeouts) -> Self {
         let tcp = Self { source: TcpSource::Body, ..Self::new(conf, Vec::new(), timeouts) };
         tcp.state().is_connecting = false;
@@ -293,7 +293,7 @@ pub(crate) fn server_tail(said: &str, remote: Option<&Remote>) -> String {
 }
 
 impl TcpState {
-    /// It is connected.
+    /// Notes that the socket is connected.
     pub(crate) fn begin(&mut self, conn: Arc<Conn>, used: u32) {
         debug_assert!(self.conn.is_none(), "a socket has one connection");
         debug_assert!(self.input.is_empty(), "nothing of another connection is left");

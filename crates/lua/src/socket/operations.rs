@@ -297,7 +297,7 @@ pub(crate) async fn find(
     }
 }
 
-/// One of several, in turn.
+/// Picks one of several addresses, in turn.
 fn pick(addresses: &[IpAddr]) -> Option<IpAddr> {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static TURN: AtomicUsize = AtomicUsize::new(0);

@@ -33,13 +33,13 @@ const KEYS_MIN: usize = 64;
 #[derive(Default)]
 pub(crate) struct LoopPools(Mutex<Pools>);
 
-/// Those of each loop, for as long as a VM has them.
+/// The pools of each loop, for as long as a VM uses them.
 static OF_LOOPS: LazyLock<ArcSwap<Known>> = LazyLock::new(ArcSwap::default);
 
 type Known = Vec<(LoopRef, Weak<LoopPools>)>;
 
 impl LoopPools {
-    /// Those of a loop, which are made where no VM has them. Any thread.
+    /// The pools of a loop, which are made if no VM has them. Any thread.
     pub(crate) fn of(home: LoopRef) -> Arc<Self> {
         let find = |all: &[(LoopRef, Weak<Self>)]| {
             all.iter().find(|(other, _)| *other == home).and_then(|(_, pools)| pools.upgrade())
@@ -154,7 +154,7 @@ enum PoolStage {
     Used,
 }
 
-/// That of one key.
+/// The pool of one key.
 struct Pool {
     size: usize,
     stage: PoolStage,
@@ -309,7 +309,7 @@ impl Idle {
 
 /// Whether a connection may be made.
 pub(crate) enum Room {
-    /// One that was used so often.
+    /// An idle connection, and how often it was used.
     Idle(Arc<Conn>, u32),
     /// A new one.
     New(Option<Ticket>),

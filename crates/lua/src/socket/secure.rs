@@ -72,7 +72,7 @@ pub(crate) async fn handshake(work: Handshake) -> Answers {
     }
 }
 
-/// The same, for code that fetches the outcome.
+/// The handshake, for code that fetches the outcome.
 pub(crate) async fn handshake_beside(work: Handshake) -> Answers {
     let tcp = Arc::clone(&work.tcp);
     let (line, shaken) = match shake(work).await {

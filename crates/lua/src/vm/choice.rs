@@ -68,9 +68,9 @@ pub enum Own {
 /// What is known of the request's location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It has not blocked of late, or once.
+    /// The location has not blocked lately, or only once.
     Good,
-    /// It has again since that was found out.
+    /// The location has blocked again since that was found out.
     Accused,
     /// So it has for long.
     Blocks,
@@ -79,7 +79,7 @@ pub enum Standing {
 /// One reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// It is built, and `init_by_lua` and `init_worker_by_lua` have run in it.
+    /// The VM is built, and `init_by_lua` and `init_worker_by_lua` have run in it.
     Ready {
         /// Requests that wait for it or are in it.
         waiting: u32,
@@ -88,14 +88,14 @@ pub enum Reserve {
         /// Whether one poll has been in it for longer than polls are.
         is_held: bool,
     },
-    /// One poll has been in it for a second and more.
+    /// A poll has been in the VM for a second or more.
     Gone {
         /// Requests that wait for it or are in it.
         waiting: u32,
     },
-    /// It will be.
+    /// The VM is being built.
     Building,
-    /// It is not to be used again.
+    /// The VM must not be used again.
     Poisoned,
 }
 
@@ -124,7 +124,7 @@ pub struct Decision {
 pub enum Build {
     /// There are as many as there may be, or none is wanted.
     Nothing,
-    /// One more, in place of this one if it says which.
+    /// One more reserve, in place of this one if there is a number.
     One {
         /// A poisoned one.
         instead_of: Option<usize>,
@@ -252,7 +252,7 @@ mod tests {
         Reserve::Ready { waiting, is_clean: true, is_held: false }
     }
 
-    /// One with locations that block.
+    /// A reserve that is used by locations that block.
     fn bad(waiting: u32) -> Reserve {
         Reserve::Ready { waiting, is_clean: false, is_held: true }
     }

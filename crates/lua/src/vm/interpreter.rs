@@ -33,7 +33,7 @@ pub struct VmSettings {
     pub idle_max: usize,
     /// Where relative paths begin; ends in a slash.
     pub prefix: Bytes,
-    /// Those of `ngx.shared`.
+    /// The dictionaries of `ngx.shared`.
     pub dictionaries: Vec<Arc<Zone>>,
     /// What it says of `ngx.re`.
     pub regexes: RegexConf,
@@ -208,9 +208,9 @@ impl Interpreter {
 /// What has become of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It can be used.
+    /// The VM can be used.
     GoesOn,
-    /// It is full, and nothing is run in it any more.
+    /// The VM has reached its limit of memory, and no code runs in it any more.
     GivenUp,
 }
 

@@ -42,7 +42,7 @@ const AGAIN_MS: u64 = 2;
 /// The most that this is after some times.
 const AGAIN_MAX_MS: u64 = 16;
 
-/// The same for what blocks itself.
+/// The longest such time for requests whose own location blocks.
 const AGAIN_MAX_BLOCKS_MS: u64 = 512;
 
 /// How long a poll is in a VM until others look for another one, milliseconds.
@@ -84,7 +84,7 @@ pub enum Wanted {
     Own,
     /// One of its reserves, by its index.
     Reserve(usize),
-    /// One for a single request (rule 7).
+    /// A VM for a single request (rule 7).
     Fresh,
 }
 
@@ -121,7 +121,7 @@ pub struct Slot {
     is_poisoned: AtomicBool,
     /// Requests that have chosen it.
     users: AtomicU32,
-    /// Those of them whose location blocks.
+    /// The number of requests whose location blocks.
     blocking: AtomicU32,
     /// The poll that was seen in it last, and since when, milliseconds of the loop's clock; its location, or
     /// 0 if that is good.
@@ -131,7 +131,7 @@ pub struct Slot {
     /// What keeps one that was made for a single request: that, and its timers.
     owners: Option<AtomicU32>,
     home: LoopRef,
-    /// Those of its loop.
+    /// The VMs of its loop.
     vms: Weak<LoopVms>,
 }
 
@@ -165,7 +165,7 @@ impl Slot {
         })
     }
 
-    /// One that is no loop's: what enters it sees to it that nobody else does.
+    /// A slot that belongs to no loop: its owner ensures that it is entered by one thread at a time.
     pub(crate) fn apart(interpreter: Interpreter, home: LoopRef) -> Arc<Self> {
         Self::new(interpreter, home, &Weak::new())
     }
@@ -311,9 +311,9 @@ impl Habits {
 
 /// Whether another VM would do as well.
 enum Stage {
-    /// It belongs to this one.
+    /// The request belongs to this VM.
     Settled,
-    /// It has not been in one (rule 8).
+    /// The request has not entered a VM yet (rule 8).
     Open,
     /// Nor has it, and it waits.
     Waiting { timer: Timer, again_ms: u64 },

@@ -90,7 +90,7 @@ pub(crate) struct Regexes {
     /// How many are in `known`.
     count: usize,
     last: Option<(Box<[u8]>, Flags, Arc<Code>)>,
-    /// Those of `known` that compiled code looks for.
+    /// The expressions of `known` that compiled code looks for.
     pub(crate) numbered: Vec<Known>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Numbered {
     pub(crate) names: Vec<(usize, Box<[u8]>)>,
 }
 
-/// One of the expressions that have a text in common.
+/// An expression with its flags, among those of the same text.
 pub(crate) type Known = (Flags, Arc<Code>);
 
 /// How an expression was come by.

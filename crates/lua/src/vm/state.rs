@@ -24,7 +24,7 @@ use super::regexes::{RegexConf, Regexes};
 /// See the file's head.
 #[derive(Default)]
 pub struct VmState {
-    /// Those of `ngx.shared`.
+    /// The dictionaries of `ngx.shared`.
     pub dictionaries: Dictionaries,
     /// How local time differs from UTC, as the log's writer keeps it up to date; UTC where nobody has said.
     pub utc_offset: Option<UtcOffset>,
@@ -59,7 +59,7 @@ pub struct VmState {
 }
 
 impl VmState {
-    /// Those of its configuration, once that is about to be used.
+    /// The timers of its configuration, once that is about to be used.
     pub(crate) fn timers(&self) -> Option<Arc<Timers>> {
         self.snapshot.upgrade()?.conf(&NET_MAIN).timers.get().cloned()
     }
@@ -99,7 +99,7 @@ pub struct Dictionaries {
 }
 
 impl Dictionaries {
-    /// Those of these zones, which were declared as dictionaries; each is called what its zone is.
+    /// Dictionaries of these zones, by the names of the zones.
     pub fn new(zones: impl IntoIterator<Item = Arc<Zone>>) -> Self {
         let list = zones.into_iter().map(|zone| {
             exports::set(zone.name(), Box::new(ForC(Arc::downgrade(&zone))));
@@ -144,7 +144,7 @@ pub(crate) struct Wrapped {
 }
 
 impl Wrapped {
-    /// It has left a thread.
+    /// Notes the error of a thread.
     pub(crate) fn note(&mut self, text: &[u8], traceback: &[u8]) {
         if self.text != text {
             self.tracebacks.clear();

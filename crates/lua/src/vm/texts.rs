@@ -23,7 +23,7 @@ struct Known {
 }
 
 impl Texts {
-    /// That of a file, if it was read.
+    /// The text of a file, if it was read.
     pub(crate) fn find(&self, path: &[u8]) -> Option<Arc<[u8]>> {
         self.0.load().files.get(path).map(Arc::clone)
     }
@@ -44,7 +44,7 @@ impl Texts {
         self.find(&path).unwrap_or(text)
     }
 
-    /// That of a file, which is read now unless it was.
+    /// The text of a file, which is read now unless it was read before.
     ///
     /// # Errors
     /// It cannot be read.

@@ -27,7 +27,7 @@ struct OfLoop {
     running: AtomicUsize,
 }
 
-/// One timer among those of its loop.
+/// The count of one loop's timers, while one of them exists.
 #[derive(Debug)]
 pub(crate) struct Count {
     timers: Arc<Timers>,
@@ -51,7 +51,7 @@ impl Timers {
         self.of_loops[of_loop].pending.load(Ordering::Relaxed)
     }
 
-    /// Those of all loops.
+    /// The number of pending timers on all loops.
     pub(crate) fn all_pending(&self) -> usize {
         self.of_loops.iter().map(|of_loop| of_loop.pending.load(Ordering::Relaxed)).sum()
     }
@@ -86,7 +86,7 @@ impl Timers {
     /// Rule 2.
     pub(crate) fn ring_at_end(&self, bell: Bell) {
         self.bells.push(bell);
-        // Those of timers that are over go, two for each that comes.
+        // Wakers of timers that are over are removed, two for each new one.
         if self.bells.len() > 2 * self.all_pending() + 64 {
             for bell in std::iter::repeat_with(|| self.bells.pop()).take(3).flatten() {
                 if bell.is_waited_for() {
@@ -111,7 +111,7 @@ impl Timers {
 }
 
 impl Count {
-    /// It runs from now on, unless `most` do.
+    /// Begins to run the timer, unless `most` run already.
     pub(crate) fn run(&mut self, most: usize) -> bool {
         let of_loop = &self.timers.of_loops[self.of_loop];
         if of_loop.running.fetch_add(1, Ordering::SeqCst) >= most {

@@ -71,7 +71,7 @@ fn read(files: &KeptFiles, name: &[u8]) -> io::Result<Vec<u8>> {
     files.read_object(Path::new(std::ffi::OsStr::from_bytes(name))).map(|content| content.to_vec())
 }
 
-/// One context for each set of equal settings that says something.
+/// Makes a TLS context for each set of equal settings.
 ///
 /// # Errors
 /// nginx's message.

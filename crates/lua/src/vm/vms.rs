@@ -330,7 +330,7 @@ impl Maker {
         }
     }
 
-    /// Those of all loops.
+    /// Makes the VMs of all loops.
     fn make_all(&self, main: &LuaMain) -> Result<Vec<OfLoop>, String> {
         let reserves = main.reserve_vms.at_start() as usize;
         (0..self.loops)

@@ -22,7 +22,7 @@ pub(crate) struct Crowded;
 #[cfg(not(loom))]
 type Wakers = crossbeam_queue::ArrayQueue<Waker>;
 
-/// The same for models, whose every use is a step.
+/// The queue for models: loom tries all orders of its uses.
 #[cfg(loom)]
 struct Wakers(loom::sync::Mutex<std::collections::VecDeque<Waker>>, usize);
 
@@ -81,7 +81,7 @@ impl Line {
     }
 }
 
-/// One making at a time.
+/// Whether a VM is being made: one at a time.
 pub(crate) struct Making(AtomicBool);
 
 impl Making {
@@ -107,7 +107,7 @@ impl Making {
         begins
     }
 
-    /// It is over, and what it has made is published.
+    /// Ends the making: its result is published.
     pub(crate) fn end(&self, line: &Line) {
         // An exchange, which has its place among those of `begin`.
         let was_under_way = self.0.swap(false, Ordering::SeqCst);

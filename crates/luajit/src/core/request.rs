@@ -332,7 +332,8 @@ exported! {
         ask(|core| core.set_status, &[], &[f64::from(status)], |code, _| code)
     }
 
-    /// The same with a phrase for the status line: 0, or -5 where it is too late or no status.
+    /// Sets the status with a phrase for the status line: 0, or -5 if it is too late or the status is
+    /// invalid.
     fn ngx_http_lua_ffi_set_resp_status_and_reason(
         request: Request,
         status: c_int,

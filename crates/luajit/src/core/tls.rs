@@ -289,7 +289,7 @@ exported! {
         text_of(handshake::SERVER_NAME, 0.0, (name, len), error)
     }
 
-    /// The same, from its hello.
+    /// The server name of the client's hello.
     fn ngx_http_lua_ffi_ssl_get_client_hello_server_name(
         request: Request,
         name: *mut *const u8,
@@ -569,7 +569,7 @@ exported! {
         unknown(error)
     }
 
-    /// The same of early data.
+    /// Exports keying material of early data.
     fn ngx_http_lua_ffi_ssl_export_keying_material_early(
         request: Request,
         to: *mut c_uchar,

@@ -139,7 +139,7 @@ enum AddressSource {
     RealIp,
     /// All lines of `X-Forwarded-For`.
     ForwardedFor,
-    /// Another header, the first line of it.
+    /// Another header, of which the first line counts.
     Header(Bytes),
     /// The header of the PROXY protocol.
     ProxyProtocol,

@@ -46,11 +46,12 @@ enum Which {
 /// What is done with symbolic links in one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkRule {
-    /// They are followed.
+    /// Links are followed.
     Follow,
-    /// Those in what follows the first bytes forbid the file.
+    /// A link in the path behind the first bytes forbids the file.
     Never { from: usize },
-    /// Those in what follows the first bytes forbid it if another owns them than what they point to.
+    /// A link in the path behind the first bytes forbids the file if its owner is not the owner of its
+    /// target.
     SameOwner { from: usize },
 }
 

@@ -71,7 +71,7 @@ pub(crate) async fn on_pool<T: Send + 'static>(
     on_pool_at(request, At::path(&to_path(path)), job).await
 }
 
-/// The same where the job goes elsewhere, or nowhere.
+/// As [`on_pool`], for a job that goes to another file system, or to none.
 ///
 /// # Errors
 /// As [`on_pool`].
@@ -84,7 +84,7 @@ pub(crate) async fn on_pool_at<T: Send + 'static>(
     request.wait_for(pool.submit_at(at, job), Errand::Question).await
 }
 
-/// The same for a job that changes something: once it has begun it is waited for.
+/// As [`on_pool`], for a job that changes something: once it has begun it is waited for.
 ///
 /// # Errors
 /// As [`on_pool`].
@@ -109,7 +109,7 @@ pub(crate) fn is_any(error: &io::Error, codes: &[Code]) -> bool {
 
 /// Nothing is there under that name.
 pub(crate) const ABSENT: [Code; 3] = [Code::NOENT, Code::NOTDIR, Code::NAMETOOLONG];
-/// It is there, but not for us.
+/// Errors of files that exist but may not be read.
 const FORBIDDEN: [Code; 3] = [Code::ACCESS, Code::MLINK, Code::LOOP];
 
 /// Logs a file that could not be opened, and says with which status to answer.

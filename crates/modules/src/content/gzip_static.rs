@@ -68,7 +68,7 @@ enum Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Sent,
-    /// It is only said that other clients get something else (`gzip_vary`).
+    /// Only `Vary` is sent, since other clients get a compressed file (`gzip_vary`).
     Announced,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Question {
 
 /// What was found out.
 pub(crate) enum Reply {
-    /// It is the same as before.
+    /// The name still leads to the same file.
     Same(Held),
     Opened(Opened),
 }

@@ -155,7 +155,7 @@ fn answer_found(exchange: &mut Exchange<'_, '_>, path: &[u8], found: Result<Foun
     }
 }
 
-/// The same path with a slash behind it.
+/// Redirects to the same path with a slash behind it.
 fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
     let request = &mut exchange.request;
     if request.error_status().is_none() {
@@ -173,7 +173,7 @@ fn redirect_to_directory(exchange: &mut Exchange<'_, '_>) -> Step<'static> {
 
 /// A file to be sent.
 pub(crate) enum FileToSend {
-    /// It is what it was when it was copied.
+    /// The copy, as the file has not changed since.
     Copy(Arc<FileCopy>),
     Opened(Opened, FileAccess),
     /// Of the cache of open files.

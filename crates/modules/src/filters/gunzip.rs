@@ -122,7 +122,7 @@ enum Member {
 enum Progress {
     #[default]
     Going,
-    /// It has passed on the end, or found that there is none.
+    /// The end was passed on, or found to be missing.
     Ended,
 }
 
@@ -133,7 +133,7 @@ enum Worked {
     Whole,
     /// So many bytes of it, and there may be more to come of them.
     Part(usize),
-    /// It is not what it should be.
+    /// The data are not valid.
     Broken,
 }
 

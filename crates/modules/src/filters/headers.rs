@@ -180,7 +180,7 @@ enum Effect {
 /// For which responses a header is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Those whose code is one of success or redirection.
+    /// Only for responses with a status of success or redirection.
     Safe,
     Always,
 }
@@ -215,7 +215,7 @@ impl Additions {
         set(directive, &mut self.inherit, |directive| directive.choice(0, &WORDS))
     }
 
-    /// Those for responses with a status.
+    /// The headers for responses with a status.
     fn of(&self, status: u16) -> impl Iterator<Item = &Header> {
         let is_safe = is_safe(status);
         self.lines.iter().filter(move |line| is_safe || line.when == When::Always)

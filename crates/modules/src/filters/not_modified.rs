@@ -22,9 +22,9 @@ static FILTERS: &[FilterSpec] = &[FilterSpec { enabled: |_| true, filter }];
 pub(crate) enum Verdict {
     /// The client wants the response.
     Send,
-    /// It has it: 304.
+    /// The client has the current response: 304.
     NotModified,
-    /// It wants only what the response is not any more: 412.
+    /// The request has a condition that the response does not meet any more: 412.
     Failed,
 }
 

@@ -259,7 +259,7 @@ fn are_in_order(parts: &[Range<u64>]) -> bool {
     parts.windows(2).all(|two| two[0].end <= two[1].start)
 }
 
-/// The same of a body that comes in any number of chunks, for parts in their order.
+/// The parts of a body that comes in any number of chunks, for ranges in ascending order.
 struct InOrder {
     several: Several,
     /// How much has come, bytes.

@@ -169,7 +169,7 @@ fn parse_start(range: &[u8]) -> u64 {
     digits.into_iter().try_fold(0, number).filter(|&start| start <= i64::MAX as u64).unwrap_or(0)
 }
 
-/// That of a request, or of the one that it asks a part for.
+/// The slice of a request, or of the request that it asks a part for.
 fn slice_of(request: &Request<'_>) -> Option<Arc<Slice>> {
     if request.is_main() {
         return request.context(&SLICE_CONTEXT).cloned();

@@ -22,7 +22,7 @@ impl Default for TypeSet {
 }
 
 impl TypeSet {
-    /// Those of a list.
+    /// The set of a list.
     pub(crate) fn of(types: &[&str]) -> Self {
         Self::Listed(Arc::new(types.iter().map(|name| name.as_bytes().into()).collect()))
     }
@@ -35,7 +35,7 @@ impl TypeSet {
         }
     }
 
-    /// The same for a response that may have none: that is in the set of all.
+    /// Whether the set has the type of a response; a missing type is in the set of all.
     pub(crate) fn contains_type(&self, content_type: Option<&[u8]>) -> bool {
         match content_type.filter(|text| !text.is_empty()) {
             Some(content_type) => self.contains(content_type),

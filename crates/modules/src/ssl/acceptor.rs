@@ -24,11 +24,11 @@ const SHORT_RSA_BITS: u32 = 2048;
 /// See the file's head.
 pub(crate) struct Acceptor {
     pub(crate) context: Arc<Context>,
-    /// The same without certificates, where code may say all of them.
+    /// A context without certificates, for servers whose certificates Lua sets.
     pub(crate) bare: Option<Arc<Context>>,
     /// Of the certificates that the context has.
     pub(crate) keys: Keys,
-    /// Those that depend on the client, instead.
+    /// Certificates that depend on the client, instead.
     pub(crate) named: Option<Named>,
     /// What authorities say of the context's certificates.
     pub(crate) stapling: Option<Arc<Stapling>>,
@@ -37,7 +37,7 @@ pub(crate) struct Acceptor {
     pub(crate) timeout_s: u32,
     /// Keys of tickets, where they stay the same.
     pub(crate) ring: Option<Arc<KeyRing>>,
-    /// Those of a zone, where they change.
+    /// The keys of a zone, which change.
     pub(crate) shared_keys: Option<SharedKeys>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of these certificates.
+    /// The set of the kinds of these certificates.
     pub(crate) fn of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Self {
         let mut keys = Self::default();
         for pair in pairs {

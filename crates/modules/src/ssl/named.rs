@@ -31,7 +31,7 @@ pub(crate) enum Reading {
     Known(Vec<NamedPair>),
     /// This pool has to read them.
     Needed(Arc<Pool>, Unread),
-    /// They cannot be had.
+    /// The certificates cannot be loaded.
     None(String),
 }
 

@@ -66,7 +66,7 @@ settings! {
 pub(crate) enum SessionCache {
     /// Clients are told that sessions are not taken up.
     Off,
-    /// They are told nothing.
+    /// Clients are not told anything.
     #[default]
     None,
     /// As many sessions at most; those of one worker.

@@ -152,7 +152,7 @@ const BUFFERS_MAX: usize = HELD_MAX_BYTES / COPY_BYTES;
 static LARGE: LazyLock<ArrayQueue<Vec<u8>>> = LazyLock::new(|| ArrayQueue::new(BUFFERS_MAX));
 static SMALL: LazyLock<ArrayQueue<Vec<u8>>> = LazyLock::new(|| ArrayQueue::new(BUFFERS_MAX));
 
-/// Those of a capacity.
+/// The list of buffers with this capacity.
 fn buffers(capacity: usize) -> Option<&'static ArrayQueue<Vec<u8>>> {
     match capacity {
         LARGE_BYTES => Some(&LARGE),
@@ -161,7 +161,7 @@ fn buffers(capacity: usize) -> Option<&'static ArrayQueue<Vec<u8>>> {
     }
 }
 
-/// One for so many bytes.
+/// A buffer for so many bytes.
 fn buffer(bytes: usize) -> Vec<u8> {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| memory::register(drop_buffers));

@@ -53,16 +53,16 @@ const REMOTE_FRESH_MS: u32 = 24 * 3600 * 1000;
 #[derive(Debug)]
 #[must_use = "what is cold is for a pool"]
 pub enum Attempt<T> {
-    /// It was done without waiting.
+    /// The operation was done without waiting.
     Done(T),
-    /// It would have to wait, or nobody knows: the same is to be asked on a pool.
+    /// The operation would have to wait, or might: a pool thread has to do it.
     Cold,
 }
 
 /// What is done with work that may block (`aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It is for a pool; only what cannot block is done at once.
+    /// Operations that may block are for a pool; others are done at once.
     #[default]
     Offload,
     /// Everything is done at once (`aio off`): nothing is ever [`Attempt::Cold`].
@@ -104,7 +104,7 @@ impl Files {
         self.attempt(None, path, how)
     }
 
-    /// The same relative to an open directory.
+    /// As [`open`](Self::open), relative to an open directory.
     ///
     /// # Errors
     /// As [`Files::open`].
@@ -120,7 +120,7 @@ impl Files {
         self.wait_for(blocking, None, path, how)
     }
 
-    /// The same relative to an open directory. **Blocks.**
+    /// As [`open_blocking`](Self::open_blocking), relative to an open directory. **Blocks.**
     ///
     /// # Errors
     /// As [`Files::open_blocking`].
@@ -241,7 +241,7 @@ impl Files {
     }
 }
 
-/// That of all that are not apart.
+/// The policy that all files share, unless they are apart.
 static POLICY: Policy = Policy::new();
 
 /// What the process knows.

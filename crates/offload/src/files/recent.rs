@@ -90,9 +90,9 @@ fn tag(key: u64) -> u64 {
 /// Why a part of a file should be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// It was read from the disk. Under pressure what is read once goes first.
+    /// The part was read from the disk. Under pressure the kernel drops parts that were read once first.
     Read,
-    /// It was found in memory when it was asked for again: the kernel keeps it before the other.
+    /// The part was found in memory when it was asked for again: the kernel keeps it for longer.
     InMemory,
 }
 

@@ -27,13 +27,13 @@ pub enum Operation {
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOutcome {
-    /// It was done on the loop.
+    /// The operation was done on the loop.
     Inline,
     /// The kernel was asked and had it not in memory.
     Cold,
     /// A pool got it without asking the kernel.
     Offloaded,
-    /// It was done on the loop and may have waited; beside one of the others.
+    /// The operation was done on the loop and may have waited; counted in addition to one of the others.
     WrongGuess,
 }
 
@@ -136,7 +136,7 @@ impl Guess {
         Self::since(operation, clock::coarse_ms())
     }
 
-    /// The same, where the coarse clock was read just now.
+    /// Begins, with a clock that was read just now.
     #[inline]
     pub(super) fn since(operation: Operation, since_ms: u64) -> Self {
         Self { operation, since_ms }

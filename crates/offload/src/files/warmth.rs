@@ -29,7 +29,7 @@ const LEARNED_MS: u32 = 5000;
 const SURE: Trust = Trust { read_ms: 0, in_memory_ms: 1000 };
 /// Where nothing can be asked.
 const MUTE: Trust = Trust { read_ms: 2000, in_memory_ms: 10_000 };
-/// The same while others push out what was read.
+/// As above, while other readers push parts out of memory.
 const MUTE_BUSY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };
 /// Worth asking while the disk is busy.
 const LIKELY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };

@@ -93,7 +93,7 @@ macro_rules! connection_directives {
     };
 }
 
-/// The same with those of families whose requests and responses have bodies.
+/// The directives of a family whose requests and responses have bodies.
 macro_rules! pass_directives {
     ($p:literal, $at:ident, $example:literal, [$($own:expr),* $(,)?]) => {
         connection_directives!($p, $at, $example, "The largest head of a response; a larger one gets 502.", [
@@ -417,7 +417,7 @@ macro_rules! next_upstream {
     };
 }
 
-/// That of applications.
+/// The directive `…_next_upstream` of FastCGI, SCGI and uwsgi.
 macro_rules! next_upstream_of_applications {
     ($p:literal, $at:ident, $example:literal) => {
         next_upstream!(
@@ -431,7 +431,7 @@ macro_rules! next_upstream_of_applications {
     };
 }
 
-/// That of memcached.
+/// The directive `memcached_next_upstream`.
 macro_rules! next_upstream_of_memcached {
     ($p:literal, $at:ident, $example:literal) => {
         next_upstream!(

@@ -64,7 +64,7 @@ pub(super) fn read_value(
     Ok(())
 }
 
-/// The same of a size.
+/// Reads a rate, which is a size.
 pub(super) fn read_rate(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,

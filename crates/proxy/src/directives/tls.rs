@@ -239,7 +239,7 @@ fn check_code(load: &Load, pass: &'static ConfKey<PassConf>) -> Result<(), Error
     Ok(())
 }
 
-/// One context for each set of equal settings.
+/// Makes a TLS context for each set of equal settings.
 fn make_contexts<'a>(
     prefix: &str,
     confs: impl Iterator<Item = &'a mut TlsConf>,

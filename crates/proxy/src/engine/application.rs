@@ -43,7 +43,7 @@ pub(super) struct UwsgiPass;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Streams {
     All,
-    /// Those whose length is known.
+    /// Bodies whose length is known.
     Counted,
 }
 

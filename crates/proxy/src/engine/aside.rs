@@ -29,7 +29,7 @@ enum Holder {
     Idle(Spool),
     /// This many bytes are being written.
     Writing(Work<Result<Spool, NotPutAside>>, u64),
-    /// It was given up.
+    /// The file was given up.
     Nobody,
 }
 

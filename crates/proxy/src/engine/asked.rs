@@ -106,11 +106,11 @@ pub(super) struct Where<'c, T> {
 pub(super) enum BodyUse {
     /// Nobody reads it for the server.
     Unread,
-    /// It is read, and not passed on.
+    /// The body is read, and not passed on.
     Dropped,
-    /// It is read, and then passed on.
+    /// The body is read, and then passed on.
     Passed,
-    /// It is passed on as it comes.
+    /// The body is passed on as it comes.
     Streamed,
 }
 
@@ -118,7 +118,7 @@ pub(super) enum BodyUse {
 pub(super) enum AskedBody {
     None,
     Stored(Arc<StoredBody>),
-    /// It is passed on as it comes.
+    /// The body is passed on as it comes.
     Stream,
 }
 

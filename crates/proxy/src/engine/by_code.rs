@@ -45,7 +45,7 @@ pub(super) struct ConsultingStage {
 pub(super) enum About {
     /// The certificate that the server is shown.
     Shown,
-    /// That of the server.
+    /// The certificate of the server.
     Verified,
 }
 

@@ -54,9 +54,9 @@ enum Head {
 /// Why no more output follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It may.
+    /// More output may follow.
     Open,
-    /// It is done with the request. Behind that nothing has come.
+    /// The application is done with the request. Nothing has come behind that.
     Ended,
     /// Something has come behind the end, or more than was announced.
     Excess,

@@ -24,7 +24,7 @@ use crate::engine::object::{Cached, Updating};
 const HELD_MAX_BYTES: usize = 128 * 1024;
 /// How long what was received waits for more, ms.
 const HELD_MS: u64 = 5;
-/// The same where fewer than half of those that follow wait for it, ms.
+/// As above, if fewer than half of the followers wait for it, ms.
 const HELD_BEHIND_MS: u64 = 20;
 
 /// For how long a job is waited for where the response cannot go on without it, ms. A disk that takes longer
@@ -65,7 +65,7 @@ enum Stage {
     /// More may be written.
     Open(Filling),
     Writing(Task<Result<Filling, DiskError>>),
-    /// It has its place, or there is none.
+    /// The file has its name, or there is none.
     Over,
 }
 
@@ -248,7 +248,7 @@ impl Object {
         }
     }
 
-    /// It is in its place.
+    /// Ends the filling: the file has its name.
     fn end(&mut self) {
         if let Some(update) = self.update.take() {
             update.end_published();

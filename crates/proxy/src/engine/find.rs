@@ -49,14 +49,14 @@ pub(super) enum Lookup {
     Remembered(u16),
     /// An object that is sent; the rest is for the case that it cannot be read.
     Found(CacheStatus, Box<Found>, Box<Cached>),
-    /// One that is on its way in.
+    /// Another request is fetching the object: it can be followed.
     Follow(Follower<Growing>, Growing, Box<Cached>),
 }
 
-/// One look.
+/// The result of one look into the cache.
 enum Look {
     Settled(Lookup),
-    /// Another object may be the right one, or the same one now.
+    /// Another object may be the right one, or this one may have changed: look again.
     Again(Box<Cached>),
 }
 

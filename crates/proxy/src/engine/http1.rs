@@ -28,7 +28,7 @@ impl Http1 {
         Self { parser: ResponseParser::default(), body: None, connections: Persistence::Stays }
     }
 
-    /// Those of SCGI and uwsgi servers.
+    /// The protocol of SCGI and uwsgi servers.
     pub(super) fn of_application() -> Self {
         let parser = ResponseParser::new(Beginning::Either);
         Self { parser, body: None, connections: Persistence::Closes }

@@ -61,7 +61,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.begin_again(exchange)
     }
 
-    /// Another server is asked.
+    /// Asks another server.
     fn begin_again(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         debug_assert!(may_be_asked(exchange), "behind a head no other server is asked");
         debug_assert!(self.tries > 0, "another attempt is left");

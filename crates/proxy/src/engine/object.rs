@@ -54,7 +54,7 @@ pub(super) struct Updating {
 }
 
 impl Updating {
-    /// One that the cache was told of.
+    /// An object of which the cache was told that it is being updated.
     pub(super) fn begun(cache: &Arc<Cache>, digest: Digest) -> Self {
         Self { cache: Some(Arc::clone(cache)), digest }
     }

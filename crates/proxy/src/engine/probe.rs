@@ -240,7 +240,7 @@ impl<P: Protocol> Conversation<P> {
         self.input.is_empty() && self.head.is_none() && !self.is_timed_out
     }
 
-    /// The same is asked on another connection.
+    /// Asks the same on another connection.
     fn start_over(&mut self) {
         debug_assert!(self.head.is_none() && self.text.is_empty(), "nothing was heard");
         self.sent_bytes = 0;
@@ -295,7 +295,7 @@ impl<P: Protocol> Conversation<P> {
                     self.sent_bytes += size;
                     assert!(self.sent_bytes <= self.request.len(), "a socket takes no more than it is given");
                 }
-                // It may have answered before it has closed.
+                // The server may have answered before it closed.
                 Poll::Ready(Err(_)) => self.sent_bytes = self.request.len(),
             }
         }

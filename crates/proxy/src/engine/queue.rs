@@ -65,7 +65,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         attempt.queue_ms = Some(waited_ms);
     }
 
-    /// It is time to look again, or to give up.
+    /// Looks again for a server, or gives up.
     pub(super) fn time_out_in_queue(&mut self, exchange: &mut Exchange<'_, 'c>) -> Flow {
         let now_ms = self.home.now_ms();
         let Stage::Queued(queued) = &self.stage else { return Flow::On };

@@ -20,7 +20,7 @@ use crate::engine::session::{SENDING, Session};
 /// How much of a body that lies in a file is read at once, bytes.
 const FILE_PIECE_BYTES: usize = 64 * 1024;
 
-/// The same of a body that goes in records: a multiple of eight, below what a record can have.
+/// The size for a body that goes in records: a multiple of eight, below the limit of a record.
 const RECORD_PIECE_BYTES: usize = 60 * 1024;
 
 /// How much of a body is taken from the client at once, bytes.

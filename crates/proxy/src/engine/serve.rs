@@ -47,7 +47,7 @@ pub(super) struct Unreadable;
 pub(super) enum BodyIs {
     /// In one piece.
     Whole,
-    /// It comes in several.
+    /// The body comes in several pieces.
     Growing,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Sent {
 /// What came of an attempt to send an object.
 pub(super) enum Stored {
     Answered(Step<'static>),
-    /// These bytes of its file could not be read, when all before them was sent, or will be.
+    /// These bytes of the file could not be read. All bytes before them are sent, or will be.
     Torn(Range<u64>),
 }
 

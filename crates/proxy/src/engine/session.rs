@@ -78,12 +78,12 @@ pub(super) enum Stage {
     Selecting,
     /// Code is finding one.
     Choosing(ChoosingStage),
-    /// It has.
+    /// A server is chosen.
     Chosen,
-    /// It waits until one can be used.
+    /// The request waits until a server can be used.
     Queued(Queued),
     Connecting(Connecting),
-    /// The same with a server in memory.
+    /// As above, to a server in memory.
     #[cfg(feature = "testing")]
     Calling(crate::engine::memory::Called),
     /// TLS is agreed on.
@@ -131,7 +131,7 @@ pub(super) enum End {
     Step(Step<'static>),
     Tunnel,
     Cached(CacheStatus),
-    /// It goes on when what code wants is done.
+    /// The request goes on once the wishes of Lua code are met.
     Renew,
 }
 

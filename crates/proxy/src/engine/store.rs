@@ -75,7 +75,7 @@ enum Stage {
     Writing(Work<Spool>, Then),
     /// The file gets its path.
     Placing(Work<Journal>),
-    /// It has one, or there is none.
+    /// The file has a name, or there is none.
     Over,
 }
 

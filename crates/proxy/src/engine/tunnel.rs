@@ -54,7 +54,7 @@ struct Patience {
     client_ms: u64,
 }
 
-/// One direction.
+/// One direction of a tunnel.
 #[derive(Default)]
 struct Direction {
     held: Vec<u8>,

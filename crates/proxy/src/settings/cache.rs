@@ -42,7 +42,7 @@ settings! {
 /// The caches that a family's `…_cache_path` makes.
 pub(crate) type FamilyCaches = Own<Vec<Arc<FamilyCache>>>;
 
-/// One of them.
+/// The cache settings of one family.
 pub(crate) struct FamilyCache {
     pub(crate) cache: Arc<Cache>,
     /// Where its files are written first; `None`: where those of the location are.

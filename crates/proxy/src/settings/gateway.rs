@@ -62,7 +62,7 @@ pub(crate) static TUNNEL: ConfKey<TunnelConf> = ConfKey::new(Level::Location);
 pub(crate) const HIDDEN: &[&str] =
     &["X-Accel-Expires", "X-Accel-Redirect", "X-Accel-Limit-Rate", "X-Accel-Buffering", "X-Accel-Charset"];
 
-/// The same of FastCGI and SCGI servers.
+/// Header lines of FastCGI and SCGI servers that are not passed on.
 pub(crate) const HIDDEN_WITH_STATUS: &[&str] = &[
     "X-Accel-Expires",
     "X-Accel-Redirect",
@@ -118,7 +118,7 @@ settings! {
     /// Of `memc_…`.
     pub(crate) struct MemcConf {
         pub(crate) target: Passed<ServerSaid>,
-        /// Those that are allowed; none: all are.
+        /// The commands that are allowed; none: all are.
         pub(crate) commands: Setting<Vec<Command>>,
     }
 }
@@ -213,7 +213,7 @@ pub(crate) struct Params {
 const HEADER_PREFIX: &[u8] = b"HTTP_";
 
 impl Params {
-    /// Those of a level, and `HTTP_HOST` (which is `host`) where it says nothing of it.
+    /// The parameters of a level, and `HTTP_HOST` (which is `host`) unless the level sets it.
     pub(crate) fn new(said: &[Param], host: &Value) -> Self {
         let name = Bytes::from_static(b"HTTP_HOST");
         let own = Param { name, value: host.clone(), form: ParamForm::IfNotEmpty };

@@ -61,9 +61,9 @@ pub(crate) struct Rhythm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Healthy,
-    /// It gets no requests (`mandatory`).
+    /// The server gets no requests until it was checked (`mandatory`).
     Checking,
-    /// The same, unless it was healthy in the configuration before (`mandatory persistent`).
+    /// As above, unless it was healthy in the previous configuration (`mandatory persistent`).
     AsBefore,
 }
 

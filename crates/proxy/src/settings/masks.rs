@@ -46,7 +46,7 @@ impl Failures {
         ("updating", Self::UPDATING),
         ("off", Self::OFF),
     ];
-    /// Those of `memcached_next_upstream`.
+    /// The words of `memcached_next_upstream`.
     pub(crate) const OF_MEMCACHED: &[(&str, Self)] = &[
         ("error", Self::ERROR),
         ("timeout", Self::TIMEOUT),
@@ -54,7 +54,7 @@ impl Failures {
         ("not_found", Self::HTTP_404),
         ("off", Self::OFF),
     ];
-    /// Those of `tunnel_next_upstream`.
+    /// The words of `tunnel_next_upstream`.
     pub(crate) const OF_TUNNELS: &[(&str, Self)] =
         &[("error", Self::ERROR), ("timeout", Self::TIMEOUT), ("off", Self::OFF)];
     /// The default of `…_next_upstream`.
@@ -205,7 +205,7 @@ pub(crate) fn read_mask<M: Mask>(
     read_words(scope, directive, M::WORDS, place)
 }
 
-/// The same with some of the words.
+/// Reads a mask of some of the words.
 pub(crate) fn read_words<M: Mask>(
     scope: &mut Scope<'_, Load>,
     directive: &Directive,

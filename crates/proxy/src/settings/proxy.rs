@@ -49,7 +49,7 @@ settings! {
         pub(crate) headers_hash: [Setting<u64>; 2] = [Setting::new(512), Setting::new(64)],
         /// What is sent in the head of each request, worked out of `set_headers`.
         pub(crate) headers: Own<Arc<Headers>>,
-        /// The same where the response may go to a cache.
+        /// The headers of requests whose response may go to a cache.
         pub(crate) cache_headers: Own<Arc<Headers>>,
     }
     then |conf: &mut ProxyConf| conf.redirects.settle()
@@ -92,9 +92,9 @@ impl<T> Merge for Passed<T> {
 /// `proxy_pass`
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// One that the configuration says.
+    /// A value without variables.
     Fixed(Fixed),
-    /// One that has variables in it.
+    /// A value with variables.
     Evaluated(Value),
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum Scheme {
 }
 
 impl Scheme {
-    /// That of a URL, in any case.
+    /// The scheme of a URL, without regard to case.
     pub(crate) fn of(url: &[u8]) -> Option<Self> {
         let begins =
             |text: &str| url.get(..text.len()).is_some_and(|url| url.eq_ignore_ascii_case(text.as_bytes()));
@@ -339,7 +339,8 @@ const OWN_LINES: [(&str, Option<LineValue>); 9] = [
     ("Upgrade", None),
 ];
 
-/// The same of what has to be without conditions, for others too.
+/// Header lines of requests for a cache: the client's conditions are left out or replaced, since the response
+/// is for other clients too.
 const CACHE_LINES: [(&str, Option<LineValue>); 6] = [
     ("If-Modified-Since", Some(LineValue::CachedDate)),
     ("If-Unmodified-Since", None),

@@ -147,7 +147,7 @@ impl<'c> Choice<'c> {
             return self.next(moment).map_or(Next::None, Next::Server);
         };
         let place = self.group.group().place_to_wait(&self.choice);
-        // Those in the line are not overtaken.
+        // Requests that wait in the line are not overtaken.
         if (place != Some(Where::InLine) || conf.queue.is_empty())
             && let Some(lease) = self.try_again(moment)
         {

@@ -45,7 +45,7 @@ const _: () = assert!(PEER_WORDS <= CONTENT_WORDS, "a server is in one block");
 /// The blocks of one zone, as a process uses them.
 pub(crate) struct Blocks {
     zone: Arc<Zone>,
-    /// Those that are held.
+    /// Blocks that are in use.
     held: Mutex<Vec<Weak<Block>>>,
 }
 

@@ -35,7 +35,7 @@ settings! {
         pub(crate) has_balancer: Own<bool>,
         /// What has become of them, by the same numbers.
         pub(crate) groups: Own<Vec<GroupEntry>>,
-        /// Those that variables name.
+        /// Groups that variables name.
         pub(crate) found: Own<Option<Arc<FoundGroups>>>,
         /// What outlives the configuration.
         pub(crate) lasting: Own<Option<Arc<Lasting>>>,
@@ -48,7 +48,7 @@ impl UpstreamsConf {
         self.groups.iter().map(|entry| &entry.group.0)
     }
 
-    /// Those that variables name.
+    /// Groups that variables name.
     ///
     /// # Panics
     /// While the configuration is being read.
@@ -115,9 +115,9 @@ pub(crate) struct GroupDraft {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PortOrigin {
-    /// It was written.
+    /// The port was written.
     Written,
-    /// It is the default one.
+    /// The port is the default one.
     Default,
 }
 
@@ -136,8 +136,7 @@ pub fn reference(
     reference_by(load, directive, address, rules)
 }
 
-/// The same of an address behind which no path may stand, and which says its port unless it is the name of a
-/// block.
+/// A reference to a group by an address without a path, which has a port unless it is the name of a block.
 ///
 /// # Errors
 /// In nginx's words.
@@ -274,9 +273,9 @@ pub(crate) struct HttpDefaults {
 /// What becomes of names that the system does not know when a configuration is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unresolved {
-    /// It is refused.
+    /// The address is refused.
     Refused,
-    /// They are resolved while serving.
+    /// Names are resolved while serving.
     Resolved,
 }
 

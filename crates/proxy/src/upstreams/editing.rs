@@ -38,7 +38,7 @@ pub(crate) struct Editing {
 /// Why servers were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotEdited {
-    /// It makes no sense.
+    /// The change makes no sense.
     Refused(Refused),
     /// The zone has no room for it.
     NoRoom,

@@ -75,9 +75,9 @@ pub(crate) type GroupCell = OnceLock<UpstreamGroup>;
 /// Which servers are in it.
 #[expect(clippy::large_enum_variant, reason = "there are few, and requests reach the servers without a step")]
 pub(crate) enum Members {
-    /// Those of the configuration, for as long as it is used.
+    /// The servers of the configuration.
     Fixed(Group),
-    /// Those that names lead to at present.
+    /// The servers that names lead to at present.
     Changing(ArcSwap<Group>),
 }
 
@@ -228,7 +228,7 @@ fn check_lookups(
 /// What groups are made with.
 struct Maker<'a> {
     host: &'a Bytes,
-    /// The same group in the configuration before.
+    /// The group in the previous configuration.
     before_group: Option<&'a UpstreamGroup>,
     /// Its servers.
     before: Vec<Arc<Peer>>,

@@ -33,7 +33,7 @@ pub(crate) struct ServerDraft {
 }
 
 impl ServerDraft {
-    /// One about which nothing else is said.
+    /// A server without parameters.
     pub(crate) fn plain(name: Bytes) -> Self {
         Self {
             name,

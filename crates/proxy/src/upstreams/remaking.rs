@@ -43,7 +43,7 @@ impl UpstreamGroup {
         members.load().make_room();
     }
 
-    /// The same where another process has changed them.
+    /// Makes the groups anew after another process has changed the servers.
     pub(crate) fn follow_others(&self) {
         let Some(editing) = &self.editing else { return };
         let recorded = editing.recorded(self.name());

@@ -114,7 +114,7 @@ pub struct Keepalive {
 pub enum Reuse {
     /// All requests to the group.
     All,
-    /// Those of the same location (`local`).
+    /// Requests of the same location (`local`).
     Location,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct KeepaliveDraft {
 }
 
 impl KeepaliveDraft {
-    /// The same where code has the say: there is room for what it keeps.
+    /// The settings for a group whose servers Lua chooses.
     pub(crate) fn complete_beside_code(&self) -> Option<Keepalive> {
         let by_code = self.by_code.unwrap_or(IDLE_DEFAULT);
         let (idle, reuse) = self.idle.unwrap_or((IDLE_DEFAULT, Reuse::Location));

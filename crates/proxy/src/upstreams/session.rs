@@ -174,7 +174,7 @@ pub(crate) fn is_same_site(value: &[u8]) -> bool {
 /// Which sessions are noted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Note {
-    /// Those that the zone knows.
+    /// The sessions that the zone knows.
     Known,
     /// All.
     Any,

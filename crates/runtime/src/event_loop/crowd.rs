@@ -43,7 +43,7 @@ impl Crowd {
         let _ = others.any(|at| at != me && wake(at));
     }
 
-    /// It is no longer crowded.
+    /// Notes that the loop is no longer crowded.
     pub(crate) fn leave(&self, me: usize) {
         self.crowded.fetch_and(!(1 << (me % PLACES)), Ordering::Relaxed);
     }

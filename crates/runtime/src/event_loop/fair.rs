@@ -51,7 +51,7 @@ const HEAVY_NS: u64 = 64_000;
 /// Polls that take less than this in all do not press.
 const PRESSED_NS: u64 = 1_000_000;
 
-/// The same where somebody is behind, whose share a long poll in front would take.
+/// As above, if another task waits behind, whose share a long poll in front would take.
 const SHARED_PRESSED_NS: u64 = 200_000;
 
 /// So many short polls in a row, and the loop is relaxed again.
@@ -71,7 +71,7 @@ pub(crate) trait Clocks {
     fn cpu_ns(&self) -> u64;
 }
 
-/// Those of the system.
+/// The clocks of the system.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemClocks;

@@ -117,9 +117,9 @@ unsafe impl Sync for Loop {}
 /// What a loop does that has nothing ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// It waits.
+    /// The turn waits for events.
     Wait,
-    /// It looks for events, and goes on to help others.
+    /// The turn looks for events, and then helps other loops.
     Look,
 }
 
@@ -143,7 +143,7 @@ pub enum Left {
 /// Why a carrier stopped running a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It was lent to another.
+    /// The loop was lent to another carrier.
     Lost,
     /// The runtime stops.
     Stopped,

@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// How long nobody asks for a helper after one that found no processor, in milliseconds.
 const BUSY_PAUSE_MS: u64 = 50;
 
-/// The same after one that found nothing to do.
+/// The pause after a helper that found nothing to do.
 const IDLE_PAUSE_MS: u64 = 1;
 
 /// How long a helper runs until it finds out whether it had a processor, in nanoseconds.
@@ -58,7 +58,7 @@ impl Helpers {
         false
     }
 
-    /// One ends.
+    /// A helper ends.
     pub(crate) fn leave(&self, end: End, now_ms: u64) {
         let pause_ms = match end {
             End::Done => IDLE_PAUSE_MS,

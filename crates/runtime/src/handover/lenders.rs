@@ -94,7 +94,7 @@ mod loom_tests {
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Task {
         Ordinary,
-        /// It lends its loop itself.
+        /// A suspect: its carrier lends the loop itself.
         Suspect,
     }
 

@@ -84,7 +84,7 @@ impl Rest {
         clearway_os::futex::wait(&self.state, AWAKE, Some(timeout));
     }
 
-    /// The same until a look is wanted.
+    /// As above, until a look is wanted.
     pub(crate) fn wait_unwanted(&self, timeout: std::time::Duration) {
         clearway_os::futex::wait(&self.wanted, 0, Some(timeout));
     }

@@ -61,20 +61,20 @@ impl Tag {
 /// How a tag blocked last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Manner {
-    /// It slept.
+    /// The poll slept.
     Sleeps,
-    /// It used the CPU.
+    /// The poll used the CPU.
     Burns,
 }
 
 /// What to think of a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Repute {
-    /// It has not blocked for a while.
+    /// The tag has not blocked for a while.
     Familiar,
     /// Only few of its polls were seen, this one among them.
     Stranger,
-    /// It blocked lately.
+    /// The tag has blocked lately.
     Suspect(Manner),
 }
 

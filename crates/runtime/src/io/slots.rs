@@ -45,7 +45,7 @@ pub(crate) const WRITE_WATCHED: u64 = 16;
 pub(crate) const ADDED: u64 = 32;
 /// A task is about to add the descriptor to epoll.
 const ADDING: u64 = 64;
-/// Another task waits for that.
+/// Another task waits until it is added.
 const AWAITED: u64 = 128;
 
 const TICK: u64 = 1 << 8;
@@ -91,9 +91,9 @@ impl Interest {
 pub(crate) enum Adding {
     /// The caller's, which says how it went ([`Slot::end_add`]).
     Ours,
-    /// Another task is about to do it, and wakes the caller, whose waker is registered.
+    /// Another task is about to do it; it will wake the caller, whose waker is registered.
     Theirs,
-    /// It is there.
+    /// The descriptor is added.
     Done,
 }
 
@@ -159,7 +159,7 @@ impl Slot {
         self.idle.store(BUSY, Ordering::Relaxed);
     }
 
-    /// The same, and what has become of the offer by then.
+    /// Ends an offer. Returns its state by then.
     pub(crate) fn end_offer(&self) -> Offer {
         match self.idle.swap(BUSY, Ordering::AcqRel) {
             RECLAIMED => Offer::Accepted,
@@ -216,7 +216,7 @@ impl Slot {
         self.state.fetch_or(WRITE_WATCHED, Ordering::AcqRel);
     }
 
-    /// It does not, as epoll_ctl(2) failed.
+    /// Notes that writing is not watched, since epoll_ctl(2) failed.
     pub(crate) fn note_write_unwatched(&self) {
         self.state.fetch_and(!WRITE_WATCHED, Ordering::AcqRel);
     }

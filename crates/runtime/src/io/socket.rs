@@ -37,7 +37,7 @@ pub enum Probe {
 pub enum Woken {
     /// A read may succeed.
     Readable,
-    /// It is to be closed.
+    /// The socket is to be closed.
     Reclaimed,
 }
 

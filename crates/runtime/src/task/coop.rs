@@ -25,7 +25,7 @@ pub(crate) fn poll_budget(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-/// One operation was done.
+/// Notes one operation against the task's budget.
 pub(crate) fn spend(cx: &mut Context<'_>) {
     if let Some(header) = task::header(cx.waker()) {
         let left = header.budget.load(Ordering::Relaxed);

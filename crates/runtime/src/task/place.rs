@@ -58,11 +58,11 @@ impl WaitingPlace {
 /// In what state a place was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It is still in the line.
+    /// The waiter is still in the line.
     InLine,
-    /// It had been granted what it waited for, which is to be passed on.
+    /// The waiter had been granted what it waited for; that has to be passed on.
     Granted,
-    /// It had been left before.
+    /// The waiter had left the line before.
     Left,
 }
 

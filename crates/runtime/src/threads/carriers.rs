@@ -81,7 +81,7 @@ pub(crate) fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'stat
 enum Birth {
     /// Its loop is assigned already.
     OfLoop,
-    /// It parks.
+    /// The carrier parks.
     Spare,
 }
 

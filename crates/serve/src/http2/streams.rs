@@ -36,7 +36,7 @@ pub(super) struct Streams {
     is_opened: bool,
 }
 
-/// One that is open.
+/// An open stream.
 struct Open {
     id: u32,
     stream: Arc<Stream>,
@@ -73,7 +73,7 @@ enum StreamState {
     Answering,
     /// Nothing is sent any more; the request's task is to come to its end.
     Leaving,
-    /// It is over.
+    /// The stream is over.
     Closed,
 }
 

@@ -259,7 +259,7 @@ impl CoreConf {
         environment::environment(&self.env)
     }
 
-    /// Those of `env` that are said with their values.
+    /// The variables of `env` with a value.
     #[must_use]
     pub fn said_environment(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let said = self.environment().into_iter().filter_map(|(name, value)| match value {

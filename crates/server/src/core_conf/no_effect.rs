@@ -147,7 +147,7 @@ pub(super) struct Formal {
 }
 
 fn event_method(d: &Directive) -> Result<(), Error> {
-    /// Those that nginx can have on Linux; the last two where it is built with them.
+    /// The methods that nginx can have on Linux; the last two only if it is built with them.
     const METHODS: [&str; 3] = ["epoll", "poll", "select"];
     let method = d.value(0)?;
     if METHODS.iter().any(|known| method == *known) {

@@ -52,7 +52,7 @@ pub(crate) struct Configuration {
     zones: Arc<Zones>,
     names: Arc<HostNames>,
     kept_files: Arc<KeptFiles>,
-    /// The same for all workers, as long as the master lives.
+    /// A key for all workers, as long as the master lives.
     ticket_key: Vec<u8>,
     default_port: u16,
     /// To be freed while the worker loads.

@@ -25,7 +25,7 @@ impl Master<'_> {
         let mut process = spawned.map_err(|error| workers::cannot_start(&error, log))?;
         let hand = self.config.hand((self.number + 1, 0), &self.invocation.options, &self.listening);
         let mut handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
-        // It listens on nothing.
+        // A trial listens on nothing.
         handover.sockets.clear();
         process.ask(&Order::Try(Box::new(handover)));
         self.await_answers(std::slice::from_mut(&mut process), Want::Reconfigure);

@@ -39,7 +39,7 @@ pub(crate) struct WorkerProcess {
 pub(crate) enum Occasion {
     /// The server starts, or has loaded another configuration.
     Start,
-    /// It takes the place of one that has ended.
+    /// The worker takes the place of one that has ended.
     Respawn,
 }
 
@@ -192,7 +192,7 @@ impl WorkerProcess {
         }
     }
 
-    /// It uses what it has built from here on, and its loops have these identities.
+    /// Tells the worker to use the configuration that it has built; its loops get these identities.
     pub(crate) fn begin(&mut self, identities: Vec<u32>, log: &dyn Sink) {
         debug_assert!(!identities.is_empty(), "a worker has loops");
         debug_assert!(!self.is_asked(), "a worker has answered before it begins");

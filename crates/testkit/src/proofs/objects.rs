@@ -27,7 +27,7 @@ const ENTRY_BYTES: u64 = 48;
 pub struct Objects {
     /// Objects that the index knows.
     pub objects: u64,
-    /// Those of them that have files.
+    /// How many of them have files.
     pub sample: u64,
     /// How often the worker is killed.
     pub kills: usize,
@@ -38,7 +38,7 @@ pub struct Objects {
 pub struct ObjectsReport {
     /// Part of the requests of the first second after the start that were hits.
     pub after_start: f64,
-    /// The same after each kill.
+    /// The figures after each kill.
     pub after_kills: Vec<f64>,
     /// Memory of the index for each object, bytes.
     pub bytes_each: f64,

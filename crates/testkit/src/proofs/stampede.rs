@@ -49,7 +49,7 @@ pub struct StampedeReport {
     pub behind: Vec<Duration>,
 }
 
-/// The same for what may not be kept: how long each answer took, shortest first.
+/// The report for responses that may not be cached: how long each answer took, shortest first.
 #[derive(Clone, Debug)]
 pub struct UncachedReport {
     /// With `proxy_cache_lock`.

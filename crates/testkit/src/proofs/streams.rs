@@ -32,9 +32,9 @@ pub struct HeldStream {
 pub enum Hold {
     /// Not at all: what the others take without it.
     Not,
-    /// It sleeps in a system call.
+    /// The handler sleeps in a system call.
     Sleeps,
-    /// It burns CPU.
+    /// The handler burns CPU.
     Spins,
 }
 

@@ -51,7 +51,7 @@ pub struct Torn {
 pub struct TornReport {
     /// Answers that were right.
     pub right: u64,
-    /// Those of them that came from the cache.
+    /// How many of them came from the cache.
     pub hits: u64,
     /// Answers with another byte than there should be.
     pub wrong: u64,
@@ -265,7 +265,7 @@ enum Fault {
     Failed,
 }
 
-/// One request; whether it was a hit.
+/// Sends one request. Returns whether it was a hit.
 fn exchange(mut stream: TcpStream, number: u64) -> Result<(TcpStream, bool), Fault> {
     let expected = content(number);
     let request = format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n");

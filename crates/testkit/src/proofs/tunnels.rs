@@ -40,7 +40,7 @@ pub struct TunnelsReport {
     pub alive: usize,
     /// Memory of all processes before the first reload, bytes.
     pub pss_before: u64,
-    /// The same in the end.
+    /// The figure at the end.
     pub pss_after: u64,
     /// How many processes there are in the end.
     pub processes: usize,

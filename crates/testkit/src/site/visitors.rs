@@ -111,7 +111,7 @@ pub fn connect(server: &Server, way: Way) -> Secured {
     try_connect(&server.address(), way).expect("there is a connection")
 }
 
-/// The same for what may fail.
+/// As [`connect`], with an error instead of a panic.
 ///
 /// # Errors
 /// Where there is no connection, or no handshake.

@@ -83,9 +83,9 @@ impl Hasher for TagHasher {
 /// Whether a request that was sent may be sent again to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It may.
+    /// The request may be repeated.
     Possible,
-    /// It must not, so the connection had better be there.
+    /// The request must not be repeated, so the connection should be reliable.
     Impossible,
 }
 
@@ -111,13 +111,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// One that was made for a request, now.
+    /// A connection that was made for a request, now.
     #[must_use]
     pub fn new(made: Outbound, identity: Identity<'_>, now_ms: u64) -> Box<Self> {
         Self::carried_by(Transport::Plain(made.socket), made.slot, identity, now_ms)
     }
 
-    /// The same with TLS, whose handshake is still to come.
+    /// A connection with TLS, whose handshake is still to come.
     #[must_use]
     pub fn with_tls(
         made: Outbound,
@@ -129,7 +129,7 @@ impl Connection {
         Self::carried_by(transport, made.slot, identity, now_ms)
     }
 
-    /// One to a server in memory.
+    /// A connection to a server in memory.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn in_memory(
@@ -175,8 +175,8 @@ impl Connection {
         self.requests > 1
     }
 
-    /// It may be idle for so many milliseconds, and have so many requests, whatever its pool says; 0 is
-    /// without a limit.
+    /// Limits for this connection in place of its pool's: idle time in milliseconds, and number of requests;
+    /// 0 is unlimited.
     pub fn keep_for(&mut self, timeout_ms: u64, requests_max: u32) {
         self.timeout_ms = Some(if timeout_ms == 0 { u64::MAX } else { timeout_ms });
         self.requests_max = Some(if requests_max == 0 { u32::MAX } else { requests_max });
@@ -207,7 +207,7 @@ impl Connection {
         self.transport.is_quiet()
     }
 
-    /// The same for a request, for which the kernel is asked where it matters.
+    /// As [`is_quiet`](Self::is_quiet), for a request: asks the kernel where that matters.
     pub(crate) fn is_fit(&self, repeat: Repeat, now_ms: u64) -> bool {
         let idle_ms = now_ms.saturating_sub(self.idle_since_ms);
         let trusted = repeat == Repeat::Possible || idle_ms < LOOK_AFTER_MS;

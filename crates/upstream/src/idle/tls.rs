@@ -39,7 +39,7 @@ pub struct TlsStream {
     sealed: usize,
     /// Content that was taken, and what all records came to on the wire, bytes.
     taken: Sums,
-    /// The same when the present request began.
+    /// The sums when the present request began.
     before: Sums,
 }
 
@@ -52,9 +52,9 @@ struct Sums {
 /// How far a handshake has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shaken {
-    /// It is over.
+    /// The handshake is over.
     Done,
-    /// It waits for certificates ([`TlsStream::answer`]).
+    /// The handshake waits for certificates ([`TlsStream::answer`]).
     Asked,
 }
 
@@ -65,7 +65,7 @@ pub enum HandshakeFault {
     Closed,
     /// The socket failed.
     Io(io::Error),
-    /// One side refuses what the other one says.
+    /// One side has refused a message of the other.
     Failed(Failure),
 }
 
@@ -134,7 +134,7 @@ impl TlsStream {
         self.session.answer(shown)
     }
 
-    /// The same, where the session hears a question for certificates.
+    /// As above, for a session that hears questions for certificates.
     ///
     /// # Errors
     /// See [`HandshakeFault`].

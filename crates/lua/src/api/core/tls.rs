@@ -19,7 +19,7 @@ use crate::shaking::{Meeting, Shaking, Showing};
 
 /// Said where there is no handshake, and none was.
 const NO_TLS: &str = "bad request";
-/// The same of a server.
+/// The error for a connection to a server that is not there.
 const NO_SERVER: &str = "bad upstream connection";
 /// Said where only OpenSSL's own objects could tell.
 const NO_OBJECT: &str = "no object of OpenSSL's is behind the connection";

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 /// Why a destination is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is a URL, and the request has no host to compare it with.
+    /// The header is a URL, and the request has no host to compare it with.
     NoHost,
-    /// It is of another host.
+    /// The URL has another host.
     Elsewhere,
     Invalid,
 }

@@ -121,9 +121,9 @@ fn check_depth(request: &Request<'_>) -> Result<(), u16> {
 /// What becomes of what is at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overwrite {
-    /// It is replaced.
+    /// An existing file is replaced.
     Yes,
-    /// It stays, and the request is refused.
+    /// An existing file stays, and the request is refused.
     No,
 }
 

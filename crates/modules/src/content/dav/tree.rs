@@ -100,7 +100,7 @@ fn empty(blocking: &Blocking, path: &Path, entrance: Entrance, journal: &mut Jou
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entrance {
     Followed,
-    /// It is none.
+    /// The path is no link.
     Itself,
 }
 

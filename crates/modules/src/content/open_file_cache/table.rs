@@ -49,7 +49,7 @@ pub(crate) enum Errors {
 #[derive(Clone)]
 pub(crate) enum Held {
     File(Arc<OpenFile>),
-    /// One that is not kept open.
+    /// A file that is not kept open.
     Closed,
     Directory(Stat),
     /// Neither of both.
@@ -74,9 +74,9 @@ impl Held {
 /// What is kept of a name.
 pub(crate) enum Known {
     Nothing,
-    /// It holds.
+    /// The entry is still valid.
     Fresh(Held),
-    /// It has to be asked whether it still holds.
+    /// The entry has to be checked.
     Stale(Held),
 }
 

@@ -11,7 +11,7 @@ const UNCHANGED_MIN_BYTES: usize = 512;
 /// Longest reference to a character that a charset does not have: `&#1114111;`.
 const REFERENCE_BYTES: usize = 10;
 
-/// One byte per character before and after.
+/// Recodes characters that have one byte before and after.
 pub(super) struct Bytes<'c>(pub(super) &'c [u8; 256]);
 
 /// To UTF-8.

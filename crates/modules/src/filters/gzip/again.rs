@@ -82,9 +82,9 @@ impl Body {
 
 /// What is known of a body.
 pub(super) enum Known {
-    /// It was compressed to these pieces.
+    /// The body was compressed before, to these pieces.
     Pieces(Arc<Kept>),
-    /// It came before, and is to be kept.
+    /// The body came before, and is to be kept compressed.
     Wanted(Body),
     /// Nothing.
     New,

@@ -31,9 +31,9 @@ pub(super) struct Manner {
 /// What becomes of compressed bytes that do not fill a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Holding {
-    /// They wait for more.
+    /// Compressed bytes wait for more.
     Held,
-    /// They are passed on as soon as there is no more input (`gzip_no_buffer`).
+    /// Compressed bytes are passed on as soon as there is no more input (`gzip_no_buffer`).
     PassedOn,
 }
 

@@ -20,7 +20,7 @@ const RELEASE_EVERY_MS: u64 = 4000;
 
 static COMPRESSORS: [LazyLock<Stock>; 7] = [const { LazyLock::new(Stock::new) }; 7];
 
-/// Those of one size.
+/// The compressors of one size.
 struct Stock {
     kept: ArrayQueue<Compress>,
     /// The fewest that there were since unused ones were freed: so many nobody needed.
@@ -71,7 +71,7 @@ pub(crate) struct Deflater {
 }
 
 impl Deflater {
-    /// One with nothing in it. `level` is zlib's.
+    /// Takes an empty compressor from the stock. `level` is zlib's.
     pub(crate) fn take(level: u32, window_bits: u8) -> Self {
         let compression = Compression::new(library_level(level));
         let kept = compressors(window_bits).pop().and_then(|mut kept| {

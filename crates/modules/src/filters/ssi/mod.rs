@@ -248,7 +248,7 @@ const COMMANDS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Out,
-    /// It is in the wrong part of an `if`.
+    /// The command is in the wrong part of an `if`.
     Nowhere,
     Block,
 }

@@ -140,7 +140,7 @@ struct Piece {
 pub(super) enum Clash {
     /// A part of it was there with this value, and has the new one now.
     Duplicate(u32),
-    /// It is partly in this range and partly not; refused.
+    /// The new range overlaps an existing one in part; it is refused.
     Overlap(u32, u32),
 }
 
