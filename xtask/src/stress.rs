@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::asan;
-use crate::run::{Outcome, Step, target_dir};
+use crate::run::{Outcome, Step};
 
 const MINUTES: u64 = 10;
 const USAGE: &str = "usage: cargo xtask stress [MINUTES]";
@@ -27,10 +27,7 @@ pub(crate) fn command(args: &[String]) -> Outcome {
         _ => return Err(USAGE.to_owned()),
     };
     for every in ["1", "7"] {
-        Step::cargo(TESTS)
-            .env("CARGO_TARGET_DIR", &target_dir().join("chaos").to_string_lossy())
-            .env("CLEARWAY_CHAOS_LEND", every)
-            .run()?;
+        Step::cargo(TESTS).arg("--features").arg("testing").env("CLEARWAY_CHAOS_LEND", every).run()?;
     }
     // Runtimes are never freed.
     asan::tests(TESTS)?;

@@ -1,7 +1,6 @@
-//! `test` and `ci`. The suite runs as built, then twice with a build whose loops are lent after every
-//! Nth poll (every task then meets the hand-over all the time; unit tests of crates that know no loop are
-//! left out, as nothing is different for them), then the loom models. Each kind of
-//! build has its own target directory, so that a second run rebuilds nothing.
+//! `test` and `ci`. The suite runs as it is, then twice with loops that are lent after every Nth poll (every
+//! task then meets the hand-over all the time; unit tests of crates that know no loop are left out, as nothing
+//! is different for them), then the loom models, which have a target directory of their own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,10 +40,10 @@ pub(crate) fn ci() -> Outcome {
 }
 
 pub(crate) fn command() -> Outcome {
-    suite(&target_dir(), None)?;
+    suite(None)?;
     beside_nginx()?;
     for every in CHAOS {
-        suite(&target_dir().join("chaos"), Some(every))?;
+        suite(Some(every))?;
     }
     loom(LOOM_MAX_PREEMPTIONS)
 }
@@ -85,33 +84,28 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
-/// Unit, integration and differential tests of one build.
-fn suite(target: &Path, lend_every: Option<&str>) -> Outcome {
+/// Unit, integration and differential tests, with loops that are lent after so many polls.
+fn suite(lend_every: Option<&str>) -> Outcome {
+    // One selection of features for all, so that nothing is compiled twice.
+    const PACKAGES: &str = "--workspace --features testing";
     let step = |line: &str| {
-        let step = Step::cargo(line)
-            .env("CARGO_TARGET_DIR", &target.to_string_lossy())
-            .env("PROPTEST_RNG_SEED", PROPTEST_SEED)
-            .env_remove("CLEARWAY_CHAOS_LEND");
+        let step =
+            Step::cargo(line).env("PROPTEST_RNG_SEED", PROPTEST_SEED).env_remove("CLEARWAY_CHAOS_LEND");
         match lend_every {
             Some(n) => step.env("CLEARWAY_CHAOS_LEND", n),
             None => step,
         }
     };
-    // The tools are the same in every build: they are tested once.
-    let packages = match lend_every {
-        Some(_) => "--workspace --exclude xtask --exclude clearway-bench --features testing",
-        None => "--workspace --features testing",
-    };
-    step(&format!("build {packages}")).run()?;
-    let binary: PathBuf = target.join("debug/clearway");
+    step(&format!("build {PACKAGES}")).run()?;
+    let binary: PathBuf = target_dir().join("debug/clearway");
     let dress = |line: &str| step(line).env("CLEARWAY_BIN", &binary.to_string_lossy());
     let run = |line: &str, harness: &str| retry::run(&dress, line, harness);
-    match lend_every {
-        // Where no loop runs, the build is the same one.
-        Some(_) => run(&format!("test --features testing {}", packages_with_loops()?), "")?,
-        None => run(&format!("test {packages} --exclude clearway-tests"), "")?,
-    }
-    let test = |selected: &str, harness: &str| run(&format!("test {packages} {selected}"), harness);
+    let without = match lend_every {
+        Some(_) => excluded(&packages_without_loops()?),
+        None => String::new(),
+    };
+    run(&format!("test {PACKAGES} --exclude clearway-tests {without}"), "")?;
+    let test = |selected: &str, harness: &str| run(&format!("test {PACKAGES} {selected}"), harness);
     let mut programs = of_the_binary()?;
     programs.retain(|name| lend_every.is_none() || name != MANUAL);
     let (comparing, others): (Vec<String>, Vec<String>) =
@@ -125,17 +119,26 @@ pub(crate) fn comparisons_at_a_time() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from) * COMPARISONS_PER_PROCESSOR
 }
 
-/// `--package NAME` for each crate that stands on the runtime: only their tasks can be lent.
-fn packages_with_loops() -> Result<String, String> {
-    let tree = "tree --workspace --invert clearway-runtime --edges normal,dev --prefix none --format {p}";
-    let packages = packages_of(&String::from_utf8_lossy(&Step::cargo(tree).output()?));
-    if packages.is_empty() { Err("no crate stands on clearway-runtime".to_owned()) } else { Ok(packages) }
+/// The crates that do not stand on the runtime: nothing of them can be lent.
+fn packages_without_loops() -> Result<BTreeSet<String>, String> {
+    let tree = |line: &str| {
+        let output = Step::cargo(&format!("tree {line} --prefix none --format {{p}}")).output()?;
+        Ok::<_, String>(packages_of(&String::from_utf8_lossy(&output)))
+    };
+    let lendable = tree("--workspace --invert clearway-runtime --edges normal,dev")?;
+    if lendable.is_empty() {
+        return Err("no crate stands on clearway-runtime".to_owned());
+    }
+    Ok(&tree("--workspace --depth 0")? - &lendable)
 }
 
 /// Of lines that begin with a package's name, which may come again.
-fn packages_of(lines: &str) -> String {
-    let names: BTreeSet<&str> = lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    names.into_iter().map(|name| format!("--package {name}")).collect::<Vec<_>>().join(" ")
+fn packages_of(lines: &str) -> BTreeSet<String> {
+    lines.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+fn excluded(packages: &BTreeSet<String>) -> String {
+    packages.iter().map(|name| format!("--exclude {name}")).collect::<Vec<_>>().join(" ")
 }
 
 /// The test programs that run the binary: each directory of `tests/tests` is one.
@@ -177,9 +180,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_that_comes_twice_is_tested_once() {
+    fn a_crate_that_comes_twice_is_named_once() {
         let lines = "clearway-net v0.1.0 (/x)\nclearway-http v0.1.0\n\nclearway-http v0.1.0 (*)\n";
-        assert_eq!(packages_of(lines), "--package clearway-http --package clearway-net");
+        assert_eq!(excluded(&packages_of(lines)), "--exclude clearway-http --exclude clearway-net");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use clearway_net::listen::ListenAddr;
 use clearway_net::on_loop::LoopSource;
 use clearway_net::reuse::address_of;
 use clearway_runtime::{Config, Listener, LoopRef, Runtime, Socket, Tag};
-use clearway_testkit::expect_soon;
+use clearway_testkit::{chaos_lend, expect_soon};
 
 /// Far above what is right, also on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ fn ask(address: SocketAddr) -> usize {
 
 #[test]
 fn others_accept_from_the_socket_of_a_loop_that_is_held() {
-    if option_env!("CLEARWAY_CHAOS_LEND").is_some() {
+    if chaos_lend().is_some() {
         // No loop is ever held.
         return;
     }

@@ -1,6 +1,8 @@
 //! A loop: its turn, what of it every thread may touch, its queues, and help between crowded loops.
 
 #[cfg(not(loom))]
+mod chaos;
+#[cfg(not(loom))]
 pub(crate) mod crowd;
 pub(crate) mod fair;
 #[cfg(not(loom))]

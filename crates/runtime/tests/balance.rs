@@ -11,10 +11,12 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use clearway_runtime::{Config, LoopRef, Runtime, Tag, enter};
-use clearway_testkit::expect_soon;
+use clearway_testkit::{chaos_lend, expect_soon};
 
 /// Polls are lent on purpose, so that threads tell nothing about loops.
-const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
+fn is_chaotic() -> bool {
+    chaos_lend().is_some()
+}
 
 fn start(loops: usize, handover_after: Option<Duration>) -> Runtime {
     let config = Config { loops, handover_after, handover_carriers: 64, ..Config::default() };
@@ -50,7 +52,7 @@ fn a_loop_that_has_nothing_to_do_helps_a_crowded_one() {
     let before = clearway_runtime::metrics::STEALS.value();
     let free: Spawn = |home, task| home.spawn(Tag::NONE, task);
     expect_soon("both loops poll tasks of the first", || threads_of(runtime, free).len() > 1);
-    if !CHAOS {
+    if !is_chaotic() {
         assert!(clearway_runtime::metrics::STEALS.value() > before);
         let bound: Spawn = |home, task| home.spawn_bound(Tag::NONE, task);
         assert_eq!(threads_of(runtime, bound).len(), 1, "bound tasks stay");
@@ -113,7 +115,7 @@ fn those_that_burn_the_processor_are_polled_in_turn() {
     const TASKS: usize = 40;
     let runtime = start(1, Some(Duration::from_millis(1)));
     let turns = thread::available_parallelism().unwrap().get();
-    if CHAOS {
+    if is_chaotic() {
         burn(runtime, Tag::of(b"burns"), TASKS);
         return;
     }

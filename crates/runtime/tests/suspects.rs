@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use clearway_runtime::{Config, Entering, LoopRef, Runtime, Socket, Tag, Timer, Token, enter, within};
-use clearway_testkit::{expect_soon, wait_until};
+use clearway_testkit::{chaos_lend, expect_soon, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const AFTERWARDS: Duration = Duration::from_millis(100);
 
 /// Where every poll is lent on purpose nothing is caught holding its loop, so that there are no suspects.
-const NO_SUSPECTS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
+fn has_no_suspects() -> bool {
+    chaos_lend().is_some()
+}
 
 fn start(handover_after_ms: u64, carriers: usize) -> Runtime {
     let config = Config {
@@ -169,7 +171,7 @@ async fn limited<R>(home: LoopRef, ms: u64, future: impl Future<Output = R>) -> 
 #[test]
 fn waiting_for_a_token_earns_no_trust() {
     const TASKS: usize = 30;
-    if NO_SUSPECTS {
+    if has_no_suspects() {
         return;
     }
     let runtime = start(10, 4);
@@ -246,7 +248,7 @@ fn those_that_give_up_do_not_keep_others_waiting() {
 /// In the line for a spare (all are taken) or for a turn: timers and sockets of the task are heard.
 #[test]
 fn a_task_in_line_hears_of_its_timers_and_its_client() {
-    if NO_SUSPECTS {
+    if has_no_suspects() {
         return;
     }
     for hold in [doze as fn(), std::hint::spin_loop] {
@@ -302,7 +304,7 @@ fn a_task_in_line_hears_of_its_timers_and_its_client() {
 #[test]
 fn a_task_that_leaves_the_line_is_not_kept_by_it() {
     const TASKS: usize = 2000;
-    if NO_SUSPECTS {
+    if has_no_suspects() {
         return;
     }
     let runtime = start(2, 1);

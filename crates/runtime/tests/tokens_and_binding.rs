@@ -13,12 +13,14 @@ use std::time::Duration;
 use clearway_runtime::{
     Config, Entering, LoopRef, PerLoop, PollId, Runtime, Tag, Timer, Token, bind, unbind, yield_now,
 };
-use clearway_testkit::expect_soon;
+use clearway_testkit::{chaos_lend, expect_soon};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls are lent on purpose, so that threads tell nothing about loops.
-const CHAOS: bool = option_env!("CLEARWAY_CHAOS_LEND").is_some();
+fn is_chaotic() -> bool {
+    chaos_lend().is_some()
+}
 
 fn start(loops: usize, handover_after_ms: Option<u64>) -> Runtime {
     let config =
@@ -192,7 +194,7 @@ fn polls_of_all_loops_have_names_of_their_own() {
 #[test]
 fn a_task_that_binds_itself_is_polled_at_home() {
     const TASKS: usize = 200;
-    if CHAOS {
+    if is_chaotic() {
         return;
     }
     let runtime = start(2, None);
@@ -235,7 +237,7 @@ fn a_task_that_binds_itself_is_polled_at_home() {
 #[test]
 fn hooks_run_on_each_loop_and_can_be_waited_for() {
     // A hook whose poll is lent goes on beside the next task.
-    let is_lent = option_env!("CLEARWAY_CHAOS_LEND").is_some();
+    let is_lent = chaos_lend().is_some();
     let runtime = start(3, None);
     let values = Arc::new(PerLoop::new(runtime, |_| AtomicUsize::new(0)));
     let theirs = Arc::clone(&values);

@@ -41,6 +41,11 @@ use std::time::{Duration, Instant};
 /// What nothing takes longer than, on a slow and busy machine either.
 const FAR_TOO_LONG: Duration = Duration::from_mins(1);
 
+/// After how many polls of a loop one is lent on purpose, in builds with `testing`; `None`: no poll is.
+pub fn chaos_lend() -> Option<u64> {
+    std::env::var("CLEARWAY_CHAOS_LEND").ok()?.parse().ok().filter(|every| *every > 0)
+}
+
 /// Waits until `holds` says yes.
 ///
 /// # Panics

@@ -117,7 +117,7 @@ fn spin(time: Duration) {
 }
 
 fn chaotic() -> bool {
-    option_env!("CLEARWAY_CHAOS_LEND").is_some()
+    std::env::var_os("CLEARWAY_CHAOS_LEND").is_some()
 }
 
 fn check_spinner(watched: &Watched) -> Arc<Report> {

@@ -13,6 +13,7 @@ use clearway_os::clock;
 use clearway_os::epoll::{Epoll, Event, EventFd, EventFlags};
 use clearway_os::spin::Spin;
 
+use crate::event_loop::chaos::Chaos;
 use crate::event_loop::crowd::CROWDED;
 use crate::event_loop::fair::{Budget, Meter, Rank, SystemClocks, Watch};
 use crate::event_loop::loops::Loops;
@@ -60,22 +61,6 @@ const LAG_UNIT: u32 = 16;
 /// A longer turn counts as one of this length, in milliseconds.
 const LAG_MAX_MS: u32 = 60_000;
 
-/// With the build flag `CLEARWAY_CHAOS_LEND=N`, every N-th poll runs away from its loop. 0: never.
-const CHAOS_LEND: u64 = parse_flag(option_env!("CLEARWAY_CHAOS_LEND"));
-
-const _: () = assert!(CHAOS_LEND == 0 || !cfg!(clearway_no_lease), "without the lease nothing can be lent");
-
-const fn parse_flag(text: Option<&str>) -> u64 {
-    let Some(text) = text else { return 0 };
-    let (digits, mut value, mut i) = (text.as_bytes(), 0, 0);
-    while i < digits.len() {
-        assert!(digits[i].is_ascii_digit(), "CLEARWAY_CHAOS_LEND is a number");
-        value = value * 10 + (digits[i] - b'0') as u64;
-        i += 1;
-    }
-    value
-}
-
 /// A loop. It is never freed.
 pub(crate) struct Loop {
     pub(crate) remote: Remote,
@@ -100,7 +85,7 @@ pub(crate) struct Loop {
 struct Owned {
     events: Vec<Event>,
     timers: Timers,
-    polls: u64,
+    chaos: Chaos,
     /// When the turn began; 0 before the first one.
     turn_ns: u64,
     /// Whether it is said to be crowded (crowd.rs).
@@ -160,7 +145,7 @@ impl Loop {
         let owned = Owned {
             events,
             timers: Timers::new(now),
-            polls: 0,
+            chaos: Chaos::new(),
             turn_ns: 0,
             is_crowded: false,
             meter: Meter::new(),
@@ -551,11 +536,12 @@ impl Loop {
             shared.wait_for_turn(Waiter::Before(unsafe { Queued::new(task) }, Pass::TURN));
             return true;
         }
-        // SAFETY: as for this function.
-        let chaos = CHAOS_LEND != 0 && unsafe { self.is_chaotic() };
         self.counters.count_poll();
-        // SAFETY: rule 5 of word.rs; the reference ends with the statement.
-        let watch = unsafe { &mut *self.owned.get() }.meter.begin_poll(from, &SystemClocks);
+        let (chaos, watch) = {
+            // SAFETY: rule 5 of word.rs; the reference ends with the block.
+            let owned = unsafe { &mut *self.owned.get() };
+            (owned.chaos.is_due(), owned.meter.begin_poll(from, &SystemClocks))
+        };
         self.remote.word.begin_poll(lease);
         header.lease.store(lease.bits(), Ordering::Relaxed);
         if let Admission::Suspect(manner, pass) = admission {
@@ -627,16 +613,5 @@ impl Loop {
         let owned = unsafe { &mut *self.owned.get() };
         owned.timers.take_inbox(&self.remote);
         Left::Until(owned.timers.next_ms())
-    }
-
-    /// Counts polls; `true` for every `CHAOS_LEND`-th.
-    ///
-    /// # Safety
-    /// The caller owns the loop, in RUN.
-    unsafe fn is_chaotic(&self) -> bool {
-        // SAFETY: rule 5 of word.rs; the reference ends with this function.
-        let owned = unsafe { &mut *self.owned.get() };
-        owned.polls += 1;
-        owned.polls.is_multiple_of(CHAOS_LEND)
     }
 }

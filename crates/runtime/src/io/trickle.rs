@@ -1,5 +1,5 @@
 //! Sockets of tests, over which bytes trickle: one for each event, as OpenResty's `mockeagain` has it, which
-//! is told by the same variables of the environment. Without the feature `trickle` these are the calls of the
+//! is told by the same variables of the environment. Without the feature `chaos` these are the calls of the
 //! system, at no cost. The task that reads, or writes, the socket.
 //!
 //! 1. `MOCKEAGAIN=r`: a read takes one byte, and the next one finds nothing before the task was woken again.
@@ -7,15 +7,15 @@
 //! 3. `MOCKEAGAIN_WRITE_TIMEOUT_PATTERN`: behind these bytes there is never room again (with `w`).
 //! 4. Files that the kernel sends, and datagrams, go as ever.
 
-#[cfg(not(feature = "trickle"))]
+#[cfg(not(feature = "chaos"))]
 pub(crate) use fast::Trickle;
-#[cfg(feature = "trickle")]
+#[cfg(feature = "chaos")]
 pub(crate) use slow::Trickle;
 
 /// What builds for tests add to a socket, bytes; 0 in others.
 pub const TRICKLE_BYTES: usize = size_of::<Trickle>();
 
-#[cfg(not(feature = "trickle"))]
+#[cfg(not(feature = "chaos"))]
 mod fast {
     use std::io::{self, IoSlice, IoSliceMut};
     use std::os::fd::BorrowedFd;
@@ -73,7 +73,7 @@ mod fast {
     }
 }
 
-#[cfg(feature = "trickle")]
+#[cfg(feature = "chaos")]
 mod slow {
     use std::io::{self, IoSlice, IoSliceMut};
     use std::os::fd::BorrowedFd;

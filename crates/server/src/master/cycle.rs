@@ -469,6 +469,9 @@ impl<'a> Master<'a> {
     }
 }
 
+/// What tests tell the loops of all processes (the runtime's feature `chaos`).
+const OF_TESTS: &str = "CLEARWAY_CHAOS_LEND";
+
 /// The environment of workers and new binaries.
 pub(super) fn environment(config: &Configuration, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
     let mut result: Vec<(OsString, OsString)> = Vec::new();
@@ -480,6 +483,9 @@ pub(super) fn environment(config: &Configuration, own: &[(OsString, OsString)]) 
         if let Some(value) = value.filter(|_| result.iter().all(|(known, _)| *known != name)) {
             result.push((name, value));
         }
+    }
+    if cfg!(feature = "testing") {
+        result.extend(own.iter().filter(|(name, _)| *name == OF_TESTS).cloned());
     }
     result
 }

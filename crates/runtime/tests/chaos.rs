@@ -1,0 +1,31 @@
+//! Loops run away from polls where the environment says so, and nowhere else.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clearway_runtime::{Config, Runtime, Tag, yield_now};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const POLLS: usize = 50;
+
+#[test]
+fn threads_take_turns_at_a_loop_that_is_lent_on_purpose() {
+    let config = Config { loops: 1, handover_after: None, handover_carriers: 64, ..Config::default() };
+    let runtime = Runtime::start(&config).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    runtime.at(0).spawn(Tag::NONE, async move {
+        for _ in 0..POLLS {
+            sender.send(thread::current().id()).unwrap();
+            yield_now().await;
+        }
+    });
+    let polled: Vec<_> = (0..POLLS).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
+    let threads: HashSet<_> = polled.iter().collect();
+    let expected = cfg!(feature = "testing") && clearway_testkit::chaos_lend().is_some();
+    assert_eq!(threads.len() > 1, expected, "{threads:?}");
+    runtime.stop();
+}
