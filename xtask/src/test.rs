@@ -1,6 +1,6 @@
 //! `test` and `ci`. The suite runs as it is, then twice with loops that are lent after every Nth poll (every
-//! task then meets the hand-over all the time; unit tests of crates that know no loop are left out, as nothing
-//! is different for them), then the loom models, which have a target directory of their own.
+//! task then meets the hand-over all the time; unit tests of crates that know no loop are left out, as
+//! nothing is different for them), then the loom models, which have a target directory of their own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

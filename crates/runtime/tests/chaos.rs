@@ -1,5 +1,4 @@
 //! Loops run away from polls where the environment says so, and nowhere else.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashSet;
 use std::sync::mpsc;
