@@ -59,7 +59,7 @@ pub use api::say_configured;
 #[cfg(not(loom))]
 pub use phases::{
     LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare,
-    retire, try_out,
+    retire, try_out, wanted_agent,
 };
 #[cfg(all(not(loom), feature = "tls"))]
 pub use phases::{LUA_HANDSHAKE, LUA_TLS, LUA_UPSTREAM_HANDSHAKE, LUA_UPSTREAM_VERIFY};

@@ -20,7 +20,7 @@ mod tls_directives;
 #[cfg(feature = "tls")]
 mod upstream_handshake;
 
-pub use crate::vm::vms::{begin, end, is_busy, retire};
+pub use crate::vm::vms::{begin, end, is_busy, retire, wanted_agent};
 pub use balancer::LUA_BALANCER;
 pub use handlers::{LUA, LUA_EARLY, LUA_FILTER};
 #[cfg(feature = "tls")]

@@ -16,6 +16,7 @@ use clearway_base::log::Level;
 use clearway_os::channel::{self, FDS_PER_MESSAGE_MAX};
 use clearway_os::users::User;
 
+use crate::core_conf::Duty;
 use crate::options::{DefaultErrorLog, Options};
 
 /// Bytes before the content of a frame: its length and its descriptors, 32 bits each.
@@ -57,8 +58,8 @@ pub(crate) struct HandedZone {
 pub(crate) struct Handover {
     /// Counts configurations from 1 on, over the life of the master.
     pub(crate) number: u64,
-    /// Which group of loops the worker has.
-    pub(crate) group: usize,
+    /// What the process is there for.
+    pub(crate) duty: Duty,
     /// The command line of the master.
     pub(crate) options: Options,
     /// The user that the worker runs as; absent where it keeps its own.
@@ -103,8 +104,13 @@ pub(crate) enum Order {
 /// What a worker tells.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The configuration is built; these are the identities of its loops.
-    Ready { identities: Vec<u32> },
+    /// The configuration is built.
+    Ready {
+        /// Those of its loops.
+        identities: Vec<u32>,
+        /// Its code wants a privileged agent, which may have so many connections.
+        agent: Option<u32>,
+    },
     /// The configuration cannot be built.
     Failed { level: Level, text: Vec<u8> },
     /// Nothing uses a configuration any more whose loops had these identities.
@@ -176,11 +182,12 @@ impl Report {
     /// As sendmsg(2): the master is gone.
     pub(crate) fn send(&self, to: BorrowedFd<'_>) -> io::Result<()> {
         let mut frame = Frame::default();
-        let identity = |frame: &mut Frame<'_>, id: &u32| frame.number(u64::from(*id));
+        let identity = |frame: &mut Frame<'_>, number: &u32| frame.number(u64::from(*number));
         match self {
-            Self::Ready { identities } => {
+            Self::Ready { identities, agent } => {
                 frame.tag(Self::READY);
                 frame.list(identities, identity);
+                frame.list(agent.as_slice(), identity);
             }
             Self::Failed { level, text } => {
                 frame.tag(Self::FAILED);
@@ -199,7 +206,9 @@ impl Report {
         let mut content = content;
         let identity = |content: &mut Content| u32::try_from(content.number()?).ok();
         Some(match content.tag()? {
-            Self::READY => Self::Ready { identities: content.list(identity)? },
+            Self::READY => {
+                Self::Ready { identities: content.list(identity)?, agent: content.list(identity)?.pop() }
+            }
             Self::FAILED => {
                 Self::Failed { level: Level::from_name(&content.bytes()?)?, text: content.bytes()? }
             }
@@ -213,7 +222,16 @@ impl Handover {
     fn put<'a>(&'a self, frame: &mut Frame<'a>) {
         debug_assert!(self.number > 0, "configurations are counted from 1 on");
         frame.number(self.number);
-        frame.number(self.group as u64);
+        match self.duty {
+            Duty::Group(group) => {
+                frame.tag(0);
+                frame.number(group as u64);
+            }
+            Duty::Agent { connections } => {
+                frame.tag(1);
+                frame.number(u64::from(connections));
+            }
+        }
         frame.path(&self.options.prefix);
         frame.path(&self.options.conf);
         frame.path(match &self.options.error_log {
@@ -257,7 +275,10 @@ impl Handover {
     fn read(content: &mut Content) -> Option<Self> {
         Some(Self {
             number: content.number()?,
-            group: usize::try_from(content.number()?).ok()?,
+            duty: match (content.tag()?, content.number()?) {
+                (0, group) => Duty::Group(usize::try_from(group).ok()?),
+                (_, connections) => Duty::Agent { connections: u32::try_from(connections).ok()? },
+            },
             options: Options {
                 prefix: content.path()?,
                 conf: content.path()?,
@@ -526,7 +547,7 @@ mod tests {
         };
         Handover {
             number: 3,
-            group: 2,
+            duty: Duty::Agent { connections: 2 },
             options: Options {
                 prefix: "/p/".into(),
                 conf: "/p/c".into(),
@@ -572,7 +593,7 @@ mod tests {
         assert_eq!((got.number, got.options, got.user), (sent.number, sent.options, sent.user));
         assert_eq!((got.default_port, got.files), (sent.default_port, sent.files));
         assert_eq!((got.names, got.kept_files), (sent.names, sent.kept_files));
-        assert_eq!((got.group, got.ticket_key), (sent.group, sent.ticket_key));
+        assert_eq!((got.duty, got.ticket_key), (sent.duty, sent.ticket_key));
         let kinds: Vec<_> = got.sockets.iter().map(|s| (&*s.address, s.serial, s.kind)).collect();
         assert_eq!(kinds, [("127.0.0.1:80", 7, SocketKind::Shared), ("[::1]:80", 8, SocketKind::PerLoop)]);
         let zones: Vec<_> = got.zones.iter().map(|z| (&z.name[..], &*z.module, z.bytes)).collect();
@@ -587,7 +608,8 @@ mod tests {
     fn reports_arrive_as_they_were() {
         let (ours, theirs) = channel::pair().unwrap();
         let reports = [
-            Report::Ready { identities: vec![1, 2, u32::MAX] },
+            Report::Ready { identities: vec![1, 2, u32::MAX], agent: Some(0) },
+            Report::Ready { identities: Vec::new(), agent: None },
             Report::Failed { level: Level::Crit, text: b"\xff".to_vec() },
             Report::Gone { identities: Vec::new() },
         ];

@@ -140,9 +140,7 @@ fn load_with(
     let sink: Arc<dyn Sink> = Arc::clone(&log) as _;
     let pools = match means.reader {
         Reader::Master => Pools::idle(&core, &sink),
-        Reader::Worker { .. } => {
-            Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink))
-        }
+        Reader::Worker(_) => Pools::prepare(&core, means.pools, means.lasting_log.as_ref().unwrap_or(&sink)),
     };
     let lasting = means.lasting.clone().unwrap_or_else(|| Lasting::among(core.loops(), core.groups()));
     let caches = means.caches.clone().unwrap_or_else(|| Caches::new(&sink, cache_role(&core)));
@@ -157,7 +155,7 @@ fn load_with(
         let behind = text.split_off(warnings_before);
         let loaded = match means.reader {
             Reader::Master => http.check(directive, environment, text).map(|http| checked = Some(http)),
-            Reader::Worker { .. } => {
+            Reader::Worker(_) => {
                 http.load(directive, environment, text).map(|http| snapshot = Some(Arc::new(http)))
             }
         };
@@ -172,7 +170,9 @@ fn load_with(
     let sockets = planned.or(snapshot.as_ref().map(|http: &Arc<Snapshot>| http.sockets().len()));
     core.check_connections(sockets.unwrap_or(0))?;
     let declare = || means.zones.declare(board::NAME, board::BYTES, "worker_groups");
-    let board = (core.groups() > 1).then(declare).transpose().map_err(Error::unplaced)?;
+    // Code that is tried may want a privileged agent, a process more.
+    let board =
+        (core.groups() > 1 || core.wants_trial()).then(declare).transpose().map_err(Error::unplaced)?;
     means.zones.open().map_err(Error::unplaced)?;
     let (files, warnings) = (loader.files().to_vec(), Warnings::default());
     Ok(Loaded { core, snapshot, checked, log, pools, lasting, caches, board, temp_paths, files, warnings })
@@ -181,6 +181,7 @@ fn load_with(
 /// What the process does for caches: the first group looks after those of all.
 fn cache_role(core: &CoreConf) -> Role {
     match (core.groups(), core.share().start) {
+        _ if core.is_agent() => Role::Assists,
         (1, _) => Role::Alone,
         (_, 0) => Role::Manages,
         _ => Role::Assists,

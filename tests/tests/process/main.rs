@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 
+mod agents;
 mod crashes;
 mod created_files;
 mod fifos;

@@ -50,6 +50,8 @@ pub enum ProcessType {
     Single,
     /// A worker process.
     Worker,
+    /// One that a master has started beside them, with its own rights.
+    PrivilegedAgent,
 }
 
 static PROCESS_TYPE: OnceLock<ProcessType> = OnceLock::new();
@@ -60,14 +62,14 @@ pub fn run_in(kind: ProcessType) {
     let _ = PROCESS_TYPE.set(kind);
 }
 
-pub(super) fn process_type() -> ProcessType {
+pub(crate) fn process_type() -> ProcessType {
     PROCESS_TYPE.get().copied().unwrap_or(ProcessType::Single)
 }
 
 pub(super) fn master_pid() -> u32 {
     match process_type() {
         ProcessType::Single => std::process::id(),
-        ProcessType::Worker => child::parent_id(),
+        ProcessType::Worker | ProcessType::PrivilegedAgent => child::parent_id(),
     }
 }
 
@@ -108,12 +110,18 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             let phase = call.with_context::<Run, _>(|current| current.phase);
             call.stack.push(match (process_type(), phase) {
                 (ProcessType::Single, _) => "single",
-                (ProcessType::Worker, Some(LuaPhase::Init)) => "master",
+                (_, Some(LuaPhase::Init)) => "master",
                 (ProcessType::Worker, _) => "worker",
+                (ProcessType::PrivilegedAgent, _) => "privileged agent",
             });
             Ok(Returns::Values(1))
         });
         put(stack, "master_pid", |call| number(call, f64::from(master_pid())));
+        put(stack, "want_agent", |call| {
+            let connections = call.number(1)?;
+            current(call, |current| current.vm.want_agent(connections as u32))?;
+            Ok(Returns::Values(0))
+        });
         put(stack, "end_process", end_process);
         put(stack, "code", code);
     });

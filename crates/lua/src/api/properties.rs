@@ -11,6 +11,7 @@ use clearway_http::Conditions;
 use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Value};
 use clearway_message::{StatusLine, Version};
 
+use super::modules::{ProcessType, process_type};
 use super::request::REQUEST;
 use super::room::{Install, put};
 #[cfg(feature = "tls")]
@@ -68,10 +69,17 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.push(10_030.0);
         stack.raw_set_field(-2, "ngx_lua_version");
     });
+    install_worker(install);
+    Ok(())
+}
+
+fn install_worker(install: &mut Install<'_>) {
     install.table("worker", |stack| {
         put(stack, "id", |call| {
             let id = current(call, |current| current.vm.place.worker_id)?;
-            call.stack.push(f64::from(id));
+            // The agent is none of the workers.
+            let is_worker = process_type() != ProcessType::PrivilegedAgent;
+            call.stack.push(is_worker.then_some(f64::from(id)));
             Ok(Returns::Values(1))
         });
         put(stack, "count", |call| {
@@ -102,7 +110,6 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             Ok(Returns::Values(1))
         });
     });
-    Ok(())
 }
 
 fn get_phase(call: &mut Call<'_>) -> Result<Returns, Raise> {

@@ -32,6 +32,8 @@ settings! {
         pub(crate) max_running_timers: Setting<u64> = 256_u64,
         /// Once the configuration is about to be used.
         pub(crate) timers: Own<std::sync::OnceLock<Arc<Timers>>>,
+        /// The connections of the privileged agent that its code wants.
+        pub(crate) agent: Own<std::sync::OnceLock<u32>>,
         /// The numbers that stand for its loops (`$pid`), once it is used.
         pub(crate) pids: Own<std::sync::OnceLock<Vec<u32>>>,
     }

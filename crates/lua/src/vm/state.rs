@@ -64,6 +64,14 @@ impl VmState {
         self.snapshot.upgrade()?.conf(&NET_MAIN).timers.get().cloned()
     }
 
+    /// `init_by_lua` wants a privileged agent, which may have so many connections.
+    pub(crate) fn want_agent(&self, connections: u32) {
+        if let Some(snapshot) = self.snapshot.upgrade() {
+            // The code runs in each VM, and says the same in each.
+            let _ = snapshot.conf(&NET_MAIN).agent.set(connections);
+        }
+    }
+
     /// `ngx.worker.pids()`: a loop is a worker, and has the number that `$pid` has, so that seeds of random
     /// numbers, which code makes of it, differ between the loops. Before there are any there is the process.
     pub(crate) fn pids(&self) -> Vec<u32> {

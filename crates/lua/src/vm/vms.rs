@@ -155,6 +155,12 @@ pub fn begin(snapshot: &Snapshot, identities: &[u32], sink: &dyn Sink) {
     run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).init_worker, LuaPhase::InitWorker, sink);
 }
 
+/// The connections of the privileged agent that `init_by_lua` of a prepared configuration wants.
+#[must_use]
+pub fn wanted_agent(snapshot: &Snapshot) -> Option<u32> {
+    snapshot.conf(&NET_MAIN).agent.get().copied()
+}
+
 /// No requests begin with the configuration any more: its timers run now (`premature`).
 pub fn retire(snapshot: &Snapshot, sink: &dyn Sink) {
     if let Some(timers) = snapshot.conf(&NET_MAIN).timers.get() {

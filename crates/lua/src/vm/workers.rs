@@ -7,10 +7,12 @@ use std::sync::OnceLock;
 /// The first loop of this process, and how many there are in all.
 static WORKERS: OnceLock<(u32, u32)> = OnceLock::new();
 
-/// Says which of how many loops this process has. Without it they are all that there are.
+/// Says which of how many loops this process has. Without it they are all that there are. The loop of the
+/// privileged agent is behind all of them, and is no worker.
 pub fn count_workers(share: Range<usize>, all: usize) {
+    let first = if share.start < all { share.start } else { 0 };
     // A second one would be the same.
-    let _ = WORKERS.set((share.start as u32, all as u32));
+    let _ = WORKERS.set((first as u32, all as u32));
 }
 
 /// What `ngx.worker.id()` says in the own VM of the first loop.

@@ -302,11 +302,14 @@ exported! {
         process(2.0);
     }
 
-    /// One process has all loops; there is none beside it for work with rights.
-    fn ngx_http_lua_ffi_enable_privileged_agent(error: *mut *const c_char, connections: c_int) -> c_int {
-        let _ = connections;
-        put(error, c"there is no privileged agent".as_ptr());
-        ERROR
+    /// A process is to run beside the workers with the rights of the master: 0. Callers make sure that
+    /// `init_by_lua` calls.
+    fn ngx_http_lua_ffi_enable_privileged_agent(
+        error: *mut *const c_char,
+        connections: std::ffi::c_uint,
+    ) -> c_int {
+        let _ = error;
+        ask(|core| core.process, &[], &[4.0, f64::from(connections)], |code, _| code)
     }
 
     /// A line without the place that it comes from.

@@ -1,10 +1,24 @@
-//! `worker_groups`: how the loops of `worker_processes` are shared out to worker processes.
+//! `worker_groups`: how the loops of `worker_processes` are shared out to worker processes, and the process
+//! beside them.
 
 use clearway_conf::{Directive, Error};
 
 /// Most groups: a shared zone has places for 64 processes, and while a reload replaces all of them there
 /// are two of each.
 pub(super) const GROUPS_MAX: u64 = 32;
+
+/// What a process that a master has started is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// The loops of a group.
+    Group(usize),
+    /// The privileged agent (`ngx.process`): one loop, which runs code with the rights of the master and
+    /// listens on nothing.
+    Agent {
+        /// Connections that it may have.
+        connections: u32,
+    },
+}
 
 /// The value of the directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,6 +37,7 @@ use groups::{GROUPS_MAX, Groups};
 pub use environment::EnvValue;
 pub(crate) use error_log::error_log;
 pub use error_log::{ErrorLogSpec, ErrorLogTarget};
+pub use groups::Duty;
 pub use limits::{HANDOVER_AFTER_DEFAULT, HANDOVER_CARRIERS_DEFAULT, WORKER_CONNECTIONS_DEFAULT};
 pub use no_effect::{NO_EFFECT, NoEffect};
 pub(crate) use paths::bytes_path;
@@ -57,12 +58,9 @@ pub const TABLES: &[&[Spec<CoreConf>]] = &[directives::DIRECTIVES, no_effect::DI
 pub enum Reader {
     /// The process that was started: everything is looked up and checked.
     Master,
-    /// The worker, which gets what the master has checked: what needs the rights of the master is read
-    /// for its form only, and gives no second warning.
-    Worker {
-        /// Which group of loops it has (`worker_groups`).
-        group: usize,
-    },
+    /// One that the master has started, which gets what the master has checked: what needs the rights of
+    /// the master is read for its form only, and gives no second warning.
+    Worker(Duty),
 }
 
 /// The `http` block.
@@ -207,7 +205,7 @@ impl CoreConf {
     /// They are not: nginx counts one for each, and one for the master.
     pub fn check_connections(&self, sockets: usize) -> Result<(), Error> {
         let connections = self.worker_connections();
-        if connections as usize > sockets {
+        if connections as usize > sockets || self.is_agent() {
             return Ok(());
         }
         let text = format!("{connections} worker_connections are not enough for {sockets} listening sockets");
@@ -217,6 +215,9 @@ impl CoreConf {
     /// Connections that each loop may have.
     #[must_use]
     pub fn worker_connections(&self) -> u32 {
+        if let Reader::Worker(Duty::Agent { connections }) = self.reader {
+            return connections;
+        }
         let number = self.worker_connections.unwrap_or(WORKER_CONNECTIONS_DEFAULT);
         u32::try_from(number).unwrap_or(u32::MAX)
     }
@@ -291,7 +292,7 @@ impl CoreConf {
     /// they are.
     #[must_use]
     pub fn cpu_affinity(&self, loop_index: usize) -> Option<Vec<usize>> {
-        self.affinity.as_ref()?.of(self.share().start + loop_index)
+        self.affinity.as_ref().filter(|_| !self.is_agent())?.of(self.share().start + loop_index)
     }
 
     /// `worker_shutdown_timeout`: when connections of an old configuration or of a server that ends are
@@ -435,13 +436,21 @@ impl CoreConf {
         share
     }
 
-    /// The loops of the process that reads this: those of its group, or all where it is no worker.
+    /// The loops of the process that reads this: those of its group, or all where it is no worker. The agent
+    /// has one behind all of them.
     #[must_use]
     pub fn share(&self) -> Range<usize> {
         match self.reader {
-            Reader::Worker { group } => self.loops_of(group.min(self.groups() - 1)),
+            Reader::Worker(Duty::Group(group)) => self.loops_of(group.min(self.groups() - 1)),
+            Reader::Worker(Duty::Agent { .. }) => self.all_loops()..self.all_loops() + 1,
             Reader::Master => 0..self.all_loops(),
         }
+    }
+
+    /// Whether the process that reads this serves nobody and has the rights of the master.
+    #[must_use]
+    pub fn is_agent(&self) -> bool {
+        matches!(self.reader, Reader::Worker(Duty::Agent { .. }))
     }
 
     /// How many those are.

@@ -6,7 +6,7 @@ use clearway_base::log::Level;
 
 use super::*;
 
-const WORKER: Reader = Reader::Worker { group: 0 };
+const WORKER: Reader = Reader::Worker(Duty::Group(0));
 
 fn read_as(text: &str, reader: Reader) -> (Result<CoreConf, String>, Vec<String>) {
     let path = Path::new("/p/nginx.conf");
@@ -277,7 +277,8 @@ fn directives_without_effect_are_checked_and_listed_once() {
 #[test]
 fn loops_are_shared_out_to_groups() {
     let of_group = |text: &str, group| {
-        let core = read_as(&format!("{text} events {{ }}"), Reader::Worker { group }).0.expect(text);
+        let core =
+            read_as(&format!("{text} events {{ }}"), Reader::Worker(Duty::Group(group))).0.expect(text);
         (core.groups(), core.share(), core.loops(), core.all_loops())
     };
     let text = "worker_processes 5; worker_groups 2;";
@@ -289,8 +290,11 @@ fn loops_are_shared_out_to_groups() {
     let master = read_as("worker_processes 5; worker_groups 2; events { }", Reader::Master).0.unwrap();
     assert_eq!((master.loops(), master.loops_of(1)), (5, 2..5));
     let masks = "worker_processes 2; worker_groups 2; worker_cpu_affinity 01 10; events { }";
-    let second = read_as(masks, Reader::Worker { group: 1 }).0.unwrap();
+    let second = read_as(masks, Reader::Worker(Duty::Group(1))).0.unwrap();
     assert_eq!(second.cpu_affinity(0), Some(vec![1]));
+    let agent = read_as(masks, Reader::Worker(Duty::Agent { connections: 9 })).0.unwrap();
+    assert_eq!((agent.share(), agent.all_loops(), agent.worker_connections()), (2..3, 2, 9));
+    assert_eq!((agent.cpu_affinity(0), second.is_agent(), agent.is_agent()), (None, false, true));
 }
 
 #[test]

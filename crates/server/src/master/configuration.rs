@@ -20,7 +20,7 @@ use clearway_zone::Zones;
 
 use super::listening::Listening;
 use crate::control::{HandedZone, Handover};
-use crate::core_conf::{CoreConf, ErrorLogSpec, ErrorLogTarget, Reader};
+use crate::core_conf::{CoreConf, Duty, ErrorLogSpec, ErrorLogTarget, Reader};
 use crate::fresh_files::FreshFiles;
 use crate::load::{self, Means};
 use crate::messages::{Boot, DirectLog};
@@ -201,13 +201,13 @@ impl Configuration {
         fd.try_clone().ok()
     }
 
-    /// What the worker of a group needs to run this.
+    /// What a process needs to run this. The agent keeps its user and listens on nothing.
     ///
     /// # Errors
     /// When there are no descriptors left.
     pub(crate) fn hand(
         &self,
-        (number, group): (u64, usize),
+        (number, duty): (u64, Duty),
         options: &Options,
         listening: &Listening,
     ) -> io::Result<Handover> {
@@ -222,14 +222,18 @@ impl Configuration {
         }
         debug_assert_eq!(listening.len(), self.requests.len(), "each address has its sockets");
         debug_assert!(number > 0, "configurations are counted from 1 on");
+        let (user, sockets) = match duty {
+            Duty::Group(group) => (self.core.user().cloned(), listening.hand(self.core.loops_of(group))?),
+            Duty::Agent { .. } => (None, Vec::new()),
+        };
         Ok(Handover {
             number,
-            group,
+            duty,
             options: options.clone(),
-            user: self.core.user().cloned(),
+            user,
             default_port: self.default_port,
             files: self.files.iter().map(|file| (file.path.to_path_buf(), file.text.clone())).collect(),
-            sockets: listening.hand(self.core.loops_of(group))?,
+            sockets,
             logs: self.logs()?,
             zones,
             names: self.names.list(),

@@ -52,7 +52,10 @@ pub(crate) struct Master<'a> {
     pub(super) signals: SignalFd,
     descent: Descent,
     pid_file: Option<PidFile>,
+    /// The privileged agent among them.
     pub(super) workers: Vec<WorkerProcess>,
+    /// The connections of the agent that code of the present configuration wants.
+    pub(super) agent: Option<u32>,
     /// Processes that have tried something and are about to end.
     pub(super) tried: Vec<u32>,
     /// Counts configurations.
@@ -97,6 +100,7 @@ impl<'a> Master<'a> {
             descent,
             pid_file: None,
             workers: Vec::new(),
+            agent: None,
             tried: Vec::new(),
             number: 0,
             wanted: Wanted::default(),
@@ -114,7 +118,7 @@ impl<'a> Master<'a> {
     pub(crate) fn start(&mut self, log: &dyn Sink) -> Result<(), Failed> {
         debug_assert!(self.workers.is_empty() && self.pid_file.is_none(), "a master starts once");
         let workers = match self.config.core.wants_worker() {
-            true => self.start_workers(self.groups(), Occasion::Start, log)?,
+            true => self.start_workers(&self.groups(), Occasion::Start, log)?,
             false => {
                 self.notice(format_args!("start worker processes"));
                 Vec::new()
@@ -129,6 +133,7 @@ impl<'a> Master<'a> {
         }
         self.workers.extend(workers);
         self.redirect_stderr();
+        self.renew_agent();
         Ok(())
     }
 
@@ -350,6 +355,7 @@ impl<'a> Master<'a> {
                 }
                 old_listening.unlink_dropped(&self.listening, &self.config.log);
                 old_listening.give_way(&mut self.listening);
+                self.renew_agent();
             }
             Err(_) => {
                 old_config.log.take_held_lines(&self.config.log);

@@ -1,10 +1,10 @@
 //! Which worker processes there are to be, one for each group of loops: starts them, has all of them build a
-//! configuration before one of them uses it, starts another one in the place of one that has ended. The
-//! master's thread.
+//! configuration before one of them uses it, starts another one in the place of one that has ended. Beside
+//! them the privileged agent, where their code wants one: a new one for each configuration. The master's
+//! thread.
 //!
 //! Invariant: of the groups of a configuration all use it, or none.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use clearway_base::log::{Level, Sink, Verbatim};
@@ -16,8 +16,9 @@ use super::configuration::Configuration;
 use super::cycle::{Master, environment};
 use super::listening::Listening;
 use super::wanted::Want;
-use super::workers::{self, Answer, Occasion, WorkerProcess};
+use super::workers::{self, Answer, Built, Occasion, WorkerProcess};
 use crate::control::Order;
+use crate::core_conf::Duty;
 use crate::messages::DirectLog;
 use crate::start::Failed;
 
@@ -28,9 +29,9 @@ const RESPAWN_AFTER: Duration = Duration::from_secs(1);
 const FATAL_CODE: i32 = 2;
 
 impl Master<'_> {
-    /// The numbers of the groups of the present configuration.
-    pub(super) fn groups(&self) -> Range<usize> {
-        0..self.config.core.groups()
+    /// The groups of the present configuration.
+    pub(super) fn groups(&self) -> Vec<Duty> {
+        (0..self.config.core.groups()).map(Duty::Group).collect()
     }
 
     /// Starts a worker in the place of one that should not have ended.
@@ -39,47 +40,75 @@ impl Master<'_> {
             return;
         }
         if exit == Exit::Code(FATAL_CODE) {
-            let (pid, code) = (ended.pid, FATAL_CODE);
-            let message =
-                format_args!("worker process {pid} exited with fatal code {code} and cannot be respawned");
+            let (name, pid, code) = (ended.name(), ended.pid, FATAL_CODE);
+            let message = format_args!("{name} {pid} exited with fatal code {code} and cannot be respawned");
             self.config.log.log(Level::Alert, message);
+            return;
+        }
+        if ended.is_agent() && ended.age() < RESPAWN_AFTER {
+            // To start one keeps the master busy, and workers are not to wait for one that ends at once.
+            self.respawn_at = Some(Instant::now() + RESPAWN_AFTER);
             return;
         }
         self.ensure_workers(Occasion::Respawn);
     }
 
-    /// Starts a worker for each group that has none which serves.
+    /// Starts a worker for each group that has none which serves, and the agent where there is to be one.
     pub(super) fn ensure_workers(&mut self, occasion: Occasion) {
         if self.no_accepting || self.ending.is_some() || !self.config.core.wants_worker() {
             return;
         }
         for group in self.groups() {
-            if self.workers.iter().any(|worker| worker.is_serving() && worker.group == group) {
+            if self.workers.iter().any(|worker| worker.is_serving() && worker.duty == group) {
                 continue;
             }
             // Each by itself: a group that cannot be started takes no other one with it.
-            match self.start_workers(group..group + 1, occasion, &self.log()) {
+            match self.start_workers(&[group], occasion, &self.log()) {
                 Ok(started) => self.workers.extend(started),
                 Err(Failed) => self.respawn_at = Some(Instant::now() + RESPAWN_AFTER),
             }
         }
+        let has_agent = self.workers.iter().any(|worker| worker.is_serving() && worker.is_agent());
+        if self.agent.is_some_and(|connections| connections > 0) && !has_agent {
+            self.renew_agent();
+        }
     }
 
-    /// Starts workers of these groups with the present configuration, and waits until all of them serve.
+    /// Has the agent of the present configuration, if it wants one, take the place of the one before.
+    pub(super) fn renew_agent(&mut self) {
+        let mut started = Vec::new();
+        match self.agent {
+            Some(0) => {
+                let message = "0 worker_connection is not enough, privileged agent process cannot be spawned";
+                self.config.log.log(Level::Alert, format_args!("{message}"));
+            }
+            Some(connections) => {
+                match self.start_workers(&[Duty::Agent { connections }], Occasion::Respawn, &self.log()) {
+                    Ok(agent) => started = agent,
+                    Err(Failed) => self.respawn_at = Some(Instant::now() + RESPAWN_AFTER),
+                }
+            }
+            None => {}
+        }
+        self.workers.iter_mut().filter(|worker| worker.is_agent()).for_each(|agent| agent.retire(&[]));
+        self.workers.extend(started);
+    }
+
+    /// Starts processes for these duties with the present configuration, and waits until all of them serve.
     ///
     /// # Errors
     /// After the reason has been logged; none of them is left.
     pub(super) fn start_workers(
         &mut self,
-        groups: Range<usize>,
+        duties: &[Duty],
         occasion: Occasion,
         log: &dyn Sink,
     ) -> Result<Vec<WorkerProcess>, Failed> {
-        let (mut workers, wanted) = (Vec::new(), groups.len());
-        match self.bring_to(&mut workers, groups, log) {
-            Ok(identities) => {
-                debug_assert_eq!(workers.len(), wanted, "each group has one worker");
-                commit(&mut workers, identities, occasion, log);
+        let mut workers = Vec::new();
+        match self.bring_to(&mut workers, duties, log) {
+            Ok(built) => {
+                debug_assert_eq!(workers.len(), duties.len(), "each duty has one process");
+                self.commit(&mut workers, built, occasion, log);
                 Ok(workers)
             }
             Err(failed) => {
@@ -90,26 +119,26 @@ impl Master<'_> {
         }
     }
 
-    /// Starts a worker for each of these groups that has none among `workers`, and has all of them build the
-    /// present configuration. The identities of their loops.
+    /// Starts a process for each of these duties that has none among `workers`, and has all of them build the
+    /// present configuration. What each has built.
     fn bring_to(
         &mut self,
         workers: &mut Vec<WorkerProcess>,
-        groups: Range<usize>,
+        duties: &[Duty],
         log: &dyn Sink,
-    ) -> Result<Vec<Vec<u32>>, Failed> {
-        for group in groups {
-            if workers.iter().all(|worker| worker.group != group) {
+    ) -> Result<Vec<Built>, Failed> {
+        for &duty in duties {
+            if workers.iter().all(|worker| worker.duty != duty) {
                 let environment = environment(&self.config, &self.environment);
                 let (name, stderr) = (self.invocation.name(), self.stderr_file());
-                let spawned = WorkerProcess::spawn((name, group), &environment, stderr);
+                let spawned = WorkerProcess::spawn((name, duty), &environment, stderr);
                 workers.push(spawned.map_err(|error| workers::cannot_start(&error, log))?);
             }
         }
         self.number += 1;
         let asked = workers.iter_mut().try_for_each(|worker| {
             let hand =
-                self.config.hand((self.number, worker.group), &self.invocation.options, &self.listening);
+                self.config.hand((self.number, worker.duty), &self.invocation.options, &self.listening);
             let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
             worker.ask(&Order::Load(Box::new(handover)));
             Ok(())
@@ -117,18 +146,18 @@ impl Master<'_> {
         // Also those that are asked in vain answer: their answers are not to be taken for later ones.
         self.await_answers(workers, Want::Terminate);
         asked?;
-        let answers: Vec<_> = workers.iter_mut().map(|worker| (worker.pid, worker.take_answer())).collect();
-        answers.into_iter().map(|(pid, answer)| self.take(pid, answer, log)).collect()
+        workers.iter_mut().map(|worker| self.take_built(worker, log)).collect()
     }
 
-    /// The identities of the loops of a worker that has built the configuration.
-    fn take(&self, pid: u32, answer: Option<Answer>, log: &dyn Sink) -> Result<Vec<u32>, Failed> {
-        match answer {
-            Some(Answer::Ready(identities)) => return Ok(identities),
+    /// What a process has built.
+    fn take_built(&self, worker: &mut WorkerProcess, log: &dyn Sink) -> Result<Built, Failed> {
+        match worker.take_answer() {
+            Some(Answer::Ready(built)) => return Ok(built),
             Some(Answer::Failed { level, text }) => log.log(level, format_args!("{}", Verbatim(&text))),
             None if self.wanted.has(Want::Terminate) => {}
             None => {
-                log.log(Level::Alert, format_args!("worker process {pid} ended while it was starting"));
+                let (name, pid) = (worker.name(), worker.pid);
+                log.log(Level::Alert, format_args!("{name} {pid} ended while it was starting"));
             }
         }
         Err(Failed)
@@ -187,13 +216,28 @@ impl Master<'_> {
         old_listening: &Listening,
         log: &DirectLog,
     ) -> Result<(), Failed> {
+        let agent = self.agent.take();
+        let result = self.hand_on_to_workers(old, old_listening, log);
+        if result.is_err() {
+            self.agent = agent;
+        }
+        result
+    }
+
+    fn hand_on_to_workers(
+        &mut self,
+        old: &Configuration,
+        old_listening: &Listening,
+        log: &DirectLog,
+    ) -> Result<(), Failed> {
         let same_processes = self.config.core.process_traits() == old.core.process_traits()
             && !self.config.core.wants_privileged_start();
-        let serves = |worker: &WorkerProcess| worker.is_serving() && worker.is_connected();
+        let serves =
+            |worker: &WorkerProcess| worker.is_serving() && worker.is_connected() && !worker.is_agent();
         let wants_worker = self.config.core.wants_worker();
         if !same_processes || !wants_worker || !self.workers.iter().any(serves) {
-            let groups = if wants_worker { self.groups() } else { 0..0 };
-            let started = self.start_workers(groups, Occasion::Start, log)?;
+            let groups = if wants_worker { self.groups() } else { Vec::new() };
+            let started = self.start_workers(&groups, Occasion::Start, log)?;
             self.refuse_removed(old_listening);
             let removed = old_listening.removed_in(&self.listening);
             self.workers.iter_mut().for_each(|worker| worker.retire(&removed));
@@ -204,13 +248,12 @@ impl Master<'_> {
         if self.config.core.wants_trial() {
             self.try_out(log)?;
         }
-        let mut workers: Vec<WorkerProcess> =
-            self.workers.extract_if(.., |worker| worker.is_serving() && worker.is_connected()).collect();
-        let built = self.bring_to(&mut workers, self.groups(), log);
+        let mut workers: Vec<WorkerProcess> = self.workers.extract_if(.., |worker| serves(worker)).collect();
+        let built = self.bring_to(&mut workers, &self.groups(), log);
         let result = match built {
-            Ok(identities) => {
+            Ok(built) => {
                 self.refuse_removed(old_listening);
-                commit(&mut workers, identities, Occasion::Start, &self.config.log);
+                self.commit(&mut workers, built, Occasion::Start, &self.log());
                 self.respawn_at = None;
                 Ok(())
             }
@@ -223,17 +266,26 @@ impl Master<'_> {
         self.workers.extend(workers);
         result
     }
-}
 
-/// Has workers use what they have built, whose loops have these identities.
-fn commit(workers: &mut [WorkerProcess], identities: Vec<Vec<u32>>, occasion: Occasion, log: &dyn Sink) {
-    assert_eq!(workers.len(), identities.len(), "all of them have built it, or none uses it");
-    workers.iter().for_each(|worker| worker.tell(&Order::Commit));
-    if occasion == Occasion::Start {
-        log.log(Level::Notice, format_args!("start worker processes"));
+    /// Has workers use what they have built, and learns of it whether there is to be an agent.
+    fn commit(
+        &mut self,
+        workers: &mut [WorkerProcess],
+        built: Vec<Built>,
+        occasion: Occasion,
+        log: &dyn Sink,
+    ) {
+        assert_eq!(workers.len(), built.len(), "all of them have built it, or none uses it");
+        workers.iter().for_each(|worker| worker.tell(&Order::Commit));
+        if occasion == Occasion::Start {
+            log.log(Level::Notice, format_args!("start worker processes"));
+        }
+        for (worker, Built { identities, agent }) in workers.iter_mut().zip(built) {
+            if !worker.is_agent() {
+                self.agent = agent.or(self.agent);
+            }
+            worker.begin(identities, log);
+        }
+        debug_assert!(workers.iter().all(|worker| !worker.is_new()), "all of them use it");
     }
-    for (worker, identities) in workers.iter_mut().zip(identities) {
-        worker.begin(identities, log);
-    }
-    debug_assert!(workers.iter().all(|worker| !worker.is_new()), "all of them use it");
 }

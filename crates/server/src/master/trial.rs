@@ -11,6 +11,7 @@ use super::cycle::{Master, environment};
 use super::wanted::Want;
 use super::workers::{self, Answer, WorkerProcess};
 use crate::control::Order;
+use crate::core_conf::Duty;
 use crate::start::Failed;
 
 impl Master<'_> {
@@ -21,9 +22,11 @@ impl Master<'_> {
     /// After the reason has been logged.
     pub(super) fn try_out(&mut self, log: &dyn Sink) -> Result<(), Failed> {
         let environment = environment(&self.config, &self.environment);
-        let spawned = WorkerProcess::spawn((self.invocation.name(), 0), &environment, self.stderr_file());
+        let name = self.invocation.name();
+        let spawned = WorkerProcess::spawn((name, Duty::Group(0)), &environment, self.stderr_file());
         let mut process = spawned.map_err(|error| workers::cannot_start(&error, log))?;
-        let hand = self.config.hand((self.number + 1, 0), &self.invocation.options, &self.listening);
+        let hand =
+            self.config.hand((self.number + 1, Duty::Group(0)), &self.invocation.options, &self.listening);
         let mut handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
         // A trial listens on nothing.
         handover.sockets.clear();

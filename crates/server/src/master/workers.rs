@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
@@ -14,16 +15,21 @@ use clearway_os::poll;
 use clearway_os::signal::{self, Signal};
 
 use crate::control::{Inbox, Order, Report};
+use crate::core_conf::Duty;
 use crate::start::{Failed, WORKER_VARIABLE};
 
 /// What process lists show of a worker.
 const TITLE: &str = "nginx: worker process";
 
-/// One worker process.
+/// And of the agent.
+const AGENT_TITLE: &str = "nginx: privileged agent process";
+
+/// One worker process, or the privileged agent.
 pub(crate) struct WorkerProcess {
     pub(crate) pid: u32,
-    /// Which group of loops it has.
-    pub(crate) group: usize,
+    /// What it is there for.
+    pub(crate) duty: Duty,
+    started: Instant,
     channel: OwnedFd,
     inbox: Inbox,
     question: Question,
@@ -64,25 +70,35 @@ enum Question {
 /// What a worker says to a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Ready(Vec<u32>),
+    Ready(Built),
     Failed { level: Level, text: Vec<u8> },
 }
 
+/// A configuration that a worker has built.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Built {
+    /// The identities of its loops.
+    pub(crate) identities: Vec<u32>,
+    /// The connections of the privileged agent that its code wants.
+    pub(crate) agent: Option<u32>,
+}
+
 impl WorkerProcess {
-    /// Starts one of this program's name for a group, which waits for its first `Load`. Its standard error
+    /// Starts one of this program's name for a duty, which waits for its first `Load`. Its standard error
     /// is `stderr`, or the master's.
     ///
     /// # Errors
     /// As fork(2) and execve(2).
     pub(crate) fn spawn(
-        (name, group): (&OsStr, usize),
+        (name, duty): (&OsStr, Duty),
         environment: &[(OsString, OsString)],
         stderr: Option<OwnedFd>,
     ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair()?;
         // Not by name: the file may be another one by now, or gone.
         let mut command = Command::new("/proc/self/exe");
-        std::os::unix::process::CommandExt::arg0(&mut command, TITLE);
+        let title = if is_agent(duty) { AGENT_TITLE } else { TITLE };
+        std::os::unix::process::CommandExt::arg0(&mut command, title);
         command
             .env_clear()
             .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -92,7 +108,8 @@ impl WorkerProcess {
         let child = command.spawn()?;
         Ok(Self {
             pid: child.id(),
-            group,
+            duty,
+            started: Instant::now(),
             channel: ours,
             inbox: Inbox::default(),
             question: Question::None,
@@ -110,6 +127,21 @@ impl WorkerProcess {
     /// Whether it can be told anything.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected
+    }
+
+    /// Whether it is the privileged agent.
+    pub(crate) fn is_agent(&self) -> bool {
+        is_agent(self.duty)
+    }
+
+    /// What messages call it.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.is_agent() { "privileged agent process" } else { "worker process" }
+    }
+
+    /// How long ago it was started.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Whether it serves, and is not on its way out.
@@ -141,7 +173,7 @@ impl WorkerProcess {
 
     /// Whether there is something to read, or will never be again.
     pub(crate) fn has_news(&self) -> bool {
-        let ready = poll::wait(&[self.channel.as_fd()], Some(std::time::Duration::ZERO));
+        let ready = poll::wait(&[self.channel.as_fd()], Some(Duration::ZERO));
         ready.is_ok_and(|ready| ready.contains(&true))
     }
 
@@ -156,12 +188,14 @@ impl WorkerProcess {
         };
         while let Ok(Some(report)) = self.inbox.report() {
             match report {
-                Report::Ready { identities } => self.question = Question::Answered(Answer::Ready(identities)),
+                Report::Ready { identities, agent } => {
+                    self.question = Question::Answered(Answer::Ready(Built { identities, agent }));
+                }
                 Report::Failed { level, text } => {
                     self.question = Question::Answered(Answer::Failed { level, text });
                 }
                 Report::Gone { identities } => {
-                    log_exited(&identities, log);
+                    self.log_exited(&identities, log);
                     self.generations.retain(|generation| *generation != identities);
                 }
             }
@@ -197,7 +231,7 @@ impl WorkerProcess {
         debug_assert!(!identities.is_empty(), "a worker has loops");
         debug_assert!(!self.is_asked(), "a worker has answered before it begins");
         for id in &identities {
-            log.log(Level::Notice, format_args!("start worker process {id}"));
+            log.log(Level::Notice, format_args!("start {} {id}", self.name()));
         }
         self.generations.push(identities);
     }
@@ -205,14 +239,18 @@ impl WorkerProcess {
     /// Logs how it ended. It has been reaped.
     pub(crate) fn log_end(&self, exit: Exit, log: &dyn Sink) {
         match exit {
-            Exit::Code(0) => self.generations.iter().for_each(|identities| log_exited(identities, log)),
-            other => log_exit("worker process", self.pid, other, log),
+            Exit::Code(0) => self.generations.iter().for_each(|identities| self.log_exited(identities, log)),
+            other => log_exit(self.name(), self.pid, other, log),
         }
+    }
+
+    fn log_exited(&self, identities: &[u32], log: &dyn Sink) {
+        identities.iter().for_each(|&id| log_exit(self.name(), id, Exit::Code(0), log));
     }
 }
 
-fn log_exited(identities: &[u32], log: &dyn Sink) {
-    identities.iter().for_each(|&id| log_exit("worker process", id, Exit::Code(0), log));
+fn is_agent(duty: Duty) -> bool {
+    matches!(duty, Duty::Agent { .. })
 }
 
 /// Logs the end of a child as nginx does.

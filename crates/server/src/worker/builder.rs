@@ -11,6 +11,7 @@ use clearway_base::Errno;
 use clearway_base::log::{Level, Sink};
 use clearway_conf::{KeptFiles, Memory};
 use clearway_log::Writer;
+use clearway_lua::ProcessType;
 use clearway_modules::access_log::DefaultAccessLog;
 use clearway_net::listen::HostNames;
 use clearway_zone::{ZoneKey, Zones};
@@ -54,6 +55,7 @@ impl Builder {
     ) -> Result<(Worker, Prepared), Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
         let loaded = self.load(handover, None)?;
+        clearway_lua::run_in(process_type(&loaded));
         if loaded.core.wants_privileged_start()
             && let Some(snapshot) = &loaded.snapshot
         {
@@ -78,6 +80,7 @@ impl Builder {
         settle: impl FnOnce(&Loaded) -> Result<(), Report>,
     ) -> Result<(), Report> {
         let loaded = self.load(handover, None)?;
+        clearway_lua::run_in(process_type(&loaded));
         settle(&loaded)?;
         let Some(snapshot) = &loaded.snapshot else { return Ok(()) };
         let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
@@ -154,7 +157,7 @@ impl Builder {
             false => DefaultAccessLog::Off,
         };
         let means = Means {
-            reader: Reader::Worker { group: handover.group },
+            reader: Reader::Worker(handover.duty),
             writer: &self.writer,
             zones: &zones,
             pools: before.map_or(&none, Worker::pools),
@@ -168,6 +171,14 @@ impl Builder {
         };
         load::load(&source, &handover.options, &means)
             .map_err(|refused| Report::Failed { level: refused.error.level(), text: refused.error.text() })
+    }
+}
+
+fn process_type(loaded: &Loaded) -> ProcessType {
+    match loaded.core.master_process() {
+        _ if loaded.core.is_agent() => ProcessType::PrivilegedAgent,
+        true => ProcessType::Worker,
+        false => ProcessType::Single,
     }
 }
 

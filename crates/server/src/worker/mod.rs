@@ -83,6 +83,11 @@ impl Prepared {
     pub(crate) fn identities(&self) -> &[u32] {
         self.identities.all()
     }
+
+    /// The connections of the privileged agent that its code wants.
+    pub(crate) fn agent(&self) -> Option<u32> {
+        clearway_lua::wanted_agent(self.loaded.snapshot.as_ref()?)
+    }
 }
 
 /// An address that is listened on.
@@ -110,6 +115,14 @@ struct Current {
     identities: Arc<Identities>,
     /// Absent where there is no `http` block. Kept for as long as it is the current one, used or not.
     generation: Option<Arc<Generation>>,
+}
+
+/// What a process runs for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Clients,
+    /// It is the privileged agent, which serves nobody: what is done for clients is left to workers.
+    Agent,
 }
 
 /// A running worker.
@@ -142,6 +155,7 @@ pub(crate) struct Worker {
     /// Configurations that only timers of Lua use.
     ending: Vec<GenerationParts>,
     draining: bool,
+    purpose: Purpose,
 }
 
 impl Worker {
@@ -173,7 +187,7 @@ impl Worker {
         let runtime = Runtime::start(&config)?;
         let watchdog = Watchdog::start(runtime, core.stall_reports(), Arc::clone(&log) as _)?;
         clearway_lua::count_workers(core.share(), core.all_loops());
-        let (most, multi_accept) = (core.worker_connections(), multi_accept(core));
+        let (most, multi_accept) = (connections_max(core), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
         clearway_http::metrics::prepare(runtime.len());
         metrics::number_loops_from(core.share().start);
@@ -181,10 +195,6 @@ impl Worker {
         clearway_lua::connect_with(Connector::new(policies));
         clearway_lua::say_configured(crate::version::arguments());
         clearway_lua::say_environment(core.said_environment());
-        clearway_lua::run_in(match core.master_process() {
-            true => clearway_lua::ProcessType::Worker,
-            false => clearway_lua::ProcessType::Single,
-        });
         #[cfg(feature = "tls")]
         clearway_modules::ssl::start_stapling(Connector::new(policies));
         let worker = Self {
@@ -208,6 +218,7 @@ impl Worker {
             ending: Vec::new(),
             unserved: Vec::new(),
             draining: false,
+            purpose: if core.is_agent() { Purpose::Agent } else { Purpose::Clients },
         };
         worker.lasting.log_to(&worker.lasting_log());
         worker.caches.log_to(&worker.lasting_log());
@@ -225,7 +236,9 @@ impl Worker {
         sockets: Vec<HandedSocket>,
     ) -> Result<Prepared, Report> {
         loaded.pools.launch().map_err(|error| cannot_run(&error))?;
-        loaded.caches.launch().map_err(|error| cannot_run(&error))?;
+        if !self.is_agent() {
+            loaded.caches.launch().map_err(|error| cannot_run(&error))?;
+        }
         if let Some(snapshot) = &loaded.snapshot {
             let log: Arc<dyn Sink> = Arc::clone(&loaded.log) as _;
             clearway_lua::prepare(snapshot, self.runtime, &log).map_err(builder::refused_by_code)?;
@@ -281,13 +294,16 @@ impl Worker {
     /// # Errors
     /// When descriptors are refused: some addresses are not listened on by all loops then.
     pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
+        let has_company = self.is_agent() || prepared.agent().is_some() || prepared.loaded.core.groups() > 1;
         let Prepared { number, loaded, sockets, identities } = prepared;
         let Loaded { core, snapshot, log, pools, board, .. } = loaded;
         for policy in self.policies {
-            policy.adapt(core.worker_connections(), multi_accept(&core));
+            policy.adapt(connections_max(&core), multi_accept(&core));
         }
         let generation = snapshot.map(|snapshot| {
-            self.lasting.begin(&snapshot, self.runtime.at(0));
+            if !self.is_agent() {
+                self.lasting.begin(&snapshot, self.runtime.at(0));
+            }
             clearway_lua::begin(&snapshot, identities.all(), &*log);
             let ended = Arc::clone(&self.ended);
             let identities = Arc::clone(&identities);
@@ -296,13 +312,17 @@ impl Worker {
                 ended.parts.push(parts);
                 ended.bell.signal();
             });
-            clearway_proxy::begin_checks(&self.lasting, &generation, self.runtime.at(0));
+            if !self.is_agent() {
+                clearway_proxy::begin_checks(&self.lasting, &generation, self.runtime.at(0));
+            }
             generation
         });
         self.pools = pools;
-        self.caches.begin();
-        self.follow_at = (core.groups() > 1).then(Instant::now);
-        if let Some(board) = &board {
+        if !self.is_agent() {
+            self.caches.begin();
+        }
+        self.follow_at = has_company.then(Instant::now);
+        if let Some(board) = board.as_ref().filter(|_| has_company) {
             // The loops are known now that are shown.
             board::join(board);
         }
@@ -469,10 +489,16 @@ impl Worker {
         self.runtime.wake_all();
     }
 
+    /// Whether it is the privileged agent.
+    pub(crate) fn is_agent(&self) -> bool {
+        self.purpose == Purpose::Agent
+    }
+
     /// How many addresses it accepts on.
     pub(crate) fn listening_on(&self) -> usize {
         self.active.len()
     }
+
     /// The configuration in use, if it serves HTTP.
     fn snapshot(&self) -> Option<&Snapshot> {
         Some(&self.current.as_ref()?.generation.as_ref()?.parts().snapshot)
@@ -559,6 +585,11 @@ fn accept(home: LoopRef, acceptor: Acceptor<LoopSource>, listener: Arc<Listener>
 /// `worker_cpu_affinity` of a loop. Processors that no machine has bind nobody.
 fn processors(core: &CoreConf, index: usize) -> Option<Processors> {
     Processors::of(&core.cpu_affinity(index)?).ok()
+}
+
+/// Connections of each loop. As in nginx the channel to the master is one of the agent's.
+fn connections_max(core: &CoreConf) -> u32 {
+    core.worker_connections().saturating_sub(core.is_agent().into())
 }
 
 fn multi_accept(core: &CoreConf) -> MultiAccept {

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_base::log::Level;
 use clearway_os::child::{self, Standard};
@@ -22,6 +22,9 @@ use crate::start;
 
 /// How often a draining worker looks whether it is done.
 pub(crate) const DRAIN_STEP: Duration = Duration::from_millis(20);
+
+/// How long the privileged agent may take to end when it was told to: nginx's ends at once.
+const AGENT_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Why nothing more can be done: the master is gone before the worker serves, or refuses to be understood.
 struct Over;
@@ -48,6 +51,7 @@ pub fn run() -> ExitCode {
         builder: Builder::new(),
         prepared: None,
         state: ProcessState::Serving,
+        over_at: None,
         connected: true,
     };
     match process.first() {
@@ -78,6 +82,8 @@ struct Process {
     /// Built, and the master has not decided yet.
     prepared: Option<Prepared>,
     state: ProcessState,
+    /// Of an agent that is told to end: when it is not waited for any more.
+    over_at: Option<Instant>,
     connected: bool,
 }
 
@@ -94,7 +100,7 @@ impl Process {
         let give_up = |loaded: &Loaded| privileges::give_up(loaded, user.as_ref());
         if is_trial {
             let report = match self.builder.try_out(*handover, give_up) {
-                Ok(()) => Report::Ready { identities: Vec::new() },
+                Ok(()) => Report::Ready { identities: Vec::new(), agent: None },
                 Err(report) => report,
             };
             self.report(&report);
@@ -117,7 +123,8 @@ impl Process {
         debug_assert_eq!(self.state, ProcessState::Serving, "orders and signals are taken from here on");
         while self.state != ProcessState::Over {
             let due = worker.keep_house();
-            if self.state == ProcessState::Draining && worker.is_drained() {
+            let is_late = self.over_at.is_some_and(|at| at <= Instant::now());
+            if self.state == ProcessState::Draining && (is_late || worker.is_drained()) {
                 break;
             }
             let limit = match self.state {
@@ -209,6 +216,7 @@ impl Process {
     fn drain(&mut self, worker: &mut Worker, removed: &[u64]) {
         if self.state == ProcessState::Serving {
             self.state = ProcessState::Draining;
+            self.over_at = worker.is_agent().then(|| Instant::now() + AGENT_DRAIN_MAX);
             worker.drain(|serial| removed.contains(&serial));
             debug_assert_eq!(worker.listening_on(), 0, "a worker that drains accepts nothing");
         }
@@ -218,9 +226,9 @@ impl Process {
     /// Tells the master that a configuration can be used.
     fn propose(&mut self, prepared: Prepared) {
         debug_assert!(self.prepared.is_none(), "the master decides before it hands over another one");
-        let identities = prepared.identities().to_vec();
+        let (identities, agent) = (prepared.identities().to_vec(), prepared.agent());
         self.prepared = Some(prepared);
-        self.report(&Report::Ready { identities });
+        self.report(&Report::Ready { identities, agent });
     }
 
     /// A master that is gone is noticed where it is listened to.

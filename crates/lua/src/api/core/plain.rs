@@ -109,6 +109,8 @@ pub(super) fn decode_base64(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
 pub(super) fn worker(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let which = call.number(0) as u32;
     let answer = call.with_context::<crate::current::Run, i32>(reply, |current, _| match which {
+        // The agent is none of the workers.
+        0 if modules::process_type() == ProcessType::PrivilegedAgent => ERROR,
         0 => current.vm.place.worker_id as i32,
         1 => current.vm.place.workers as i32,
         3 => current.vm.pid() as i32,
@@ -123,24 +125,34 @@ pub(super) fn worker(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
 }
 
 /// 0: what the process is, 1: the one that has started it, 2: it ends, 3: the least severe level that is
-/// logged.
+/// logged, 4: (connections) a privileged agent is wanted.
 pub(super) fn process(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     // `NGX_PROCESS_SINGLE`, `_MASTER` and `_WORKER`
     const SINGLE: i32 = 0;
     const MASTER: i32 = 1;
     const WORKER: i32 = 3;
+    const PRIVILEGED_AGENT: i32 = 99;
     match call.number(0) as u8 {
-        0 => match modules::process_type() {
-            ProcessType::Single => SINGLE,
-            ProcessType::Worker => {
-                // As upstream's, whose `init_by_lua` runs in the master.
-                let is_init = with(call, reply, |current, _| i32::from(current.phase == LuaPhase::Init)) == 1;
-                if is_init { MASTER } else { WORKER }
+        0 => {
+            // As upstream's, whose `init_by_lua` runs in the master.
+            let is_init = with(call, reply, |current, _| i32::from(current.phase == LuaPhase::Init)) == 1;
+            match modules::process_type() {
+                ProcessType::Single => SINGLE,
+                _ if is_init => MASTER,
+                ProcessType::Worker => WORKER,
+                ProcessType::PrivilegedAgent => PRIVILEGED_AGENT,
             }
-        },
+        }
         1 => modules::master_pid() as i32,
         2 => signal::kill(std::process::id(), Signal::QUIT).map_or(ERROR, |()| OK),
-        _ => with(call, reply, |current, _| modules::least_logged(current)),
+        3 => with(call, reply, |current, _| modules::least_logged(current)),
+        _ => {
+            let connections = call.number(1) as u32;
+            with(call, reply, |current, _| {
+                current.vm.want_agent(connections);
+                OK
+            })
+        }
     }
 }
 

@@ -281,12 +281,16 @@ function process.get_master_pid()
     return master()
 end
 
--- One process has all loops; there is none beside it for work with rights.
-function process.enable_privileged_agent()
+function process.enable_privileged_agent(connections)
     if ngx.get_phase() ~= "init" then
         return nil, "API disabled in the current context"
     end
-    return nil, "there is no privileged agent"
+    connections = connections or 512
+    if type(connections) ~= "number" or connections < 0 then
+        return nil, "bad 'connections' argument: number expected and greater than 0"
+    end
+    native.want_agent(connections)
+    return true
 end
 
 function process.signal_graceful_exit()
