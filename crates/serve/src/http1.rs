@@ -15,7 +15,7 @@ use crate::apart;
 use crate::conn::Conn;
 
 /// How long handlers of the log phase may wait once the connection is to be closed, milliseconds.
-const LOG_MAX_MS: u64 = 1000;
+pub(crate) const LOG_MAX_MS: u64 = 1000;
 
 /// Serves the requests whose first bytes are in `parts`, which must be `Some`. Returns parts with the bytes
 /// of a next request if another generation of the configuration is to answer it, or if the caller has to

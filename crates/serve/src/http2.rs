@@ -11,6 +11,7 @@
 //!    other streams do.
 
 mod counting;
+mod farewell;
 mod streams;
 mod timing;
 
@@ -30,7 +31,7 @@ use clearway_runtime::Tag;
 use clearway_site::Server;
 
 use crate::conn::Conn;
-use crate::connection::{Connection, Ending, Idle, Waiting, lingering_close, read_idle};
+use crate::connection::{Connection, Ending, Idle, Waiting, read_idle};
 use crate::metrics;
 use crate::stream::{Arrived, serve_arrived};
 use counting::{count_failure, count_note};
@@ -146,9 +147,10 @@ pub(crate) async fn serve(connection: &mut Connection) {
         frames.deadlines.begin(&connection.conn);
     };
     let lingering = frames.end(&connection.conn, end).await;
+    let farewell = farewell::see_off(&connection.conn, lingering, frames.take_left());
     drop(frames);
-    if let Some(lingering) = lingering {
-        Box::pin(lingering_close(&connection.conn, lingering)).await;
+    if let Some(farewell) = farewell {
+        farewell.await;
     }
 }
 
@@ -490,10 +492,14 @@ impl Frames {
         }
     }
 
+    /// The streams whose requests go on though their connection ends, if there are any.
+    fn take_left(&mut self) -> Option<Streams> {
+        (!self.streams.is_empty()).then(|| std::mem::replace(&mut self.streams, Streams::new(0)))
+    }
+
     /// Ends the requests and tells the client; for how long to read what it still sends, if at all.
     async fn end(&mut self, conn: &Conn, end: End) -> Option<Lingering> {
         self.streams.reset_all();
-        debug_assert!(self.streams.is_empty(), "no request goes on behind the end of its connection");
         let End::Said(code) = end else { return None };
         self.protocol.go_away(code);
         self.protocol.take_control(&mut self.output);

@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use clearway_h2::request::HeadFault;
 use clearway_http::{Active, Client, Link, Parts, Setup, Stage, Strands, Stream, StreamFault, Way};
@@ -58,17 +59,28 @@ pub(crate) async fn serve_arrived(
     let strands = Strands::default();
     let mut active = Active::new(way, &strands, &mut parts, 0, number);
     Stage::begin_stream(client.home.index());
-    let is_complete = {
+    let answered = {
         let mut answering = pin!(answer(&mut active, &stream.0, arrived));
+        let mut is_registered = false;
         poll_fn(|cx| {
             let polled = strands.poll_beside(answering.as_mut(), cx);
-            if polled.is_pending() {
-                stream.0.note_acted();
+            if polled.is_ready() {
+                return polled.map(Some);
             }
-            polled
+            stream.0.note_acted();
+            // A task has one waker for all of its life.
+            let is_cut = match std::mem::replace(&mut is_registered, true) {
+                true => stream.0.is_cut(),
+                false => stream.0.is_cut_or_register(cx.waker()),
+            };
+            if is_cut { Poll::Ready(None) } else { Poll::Pending }
         })
         .await
     };
+    let is_complete = answered.unwrap_or_else(|| {
+        active.cut();
+        false
+    });
     let status = active.status();
     Stage::end_stream(client.home.index(), status);
     if active.logs_slowly() {

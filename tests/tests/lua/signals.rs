@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use clearway_h2::settings::Settings;
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::{Server, wait_until};
+use clearway_testkit::http2::Http2;
+use clearway_testkit::{Binary, Server, Setup, wait_until};
 use rustix::process::Signal;
 
 use super::{ask, config, server};
@@ -177,4 +179,61 @@ fn the_end_waits_for_what_is_under_way() {
     assert_eq!(String::from_utf8_lossy(&response.body), "old+OK+OK");
     assert!(server.wait_exit(PATIENCE).is_some_and(|status| status.success()), "{}", server.error_log());
     assert!(server.error_log().contains("timer of old was told +OK"), "{}", server.error_log());
+}
+
+/// A request over HTTP/2 whose client leaves: what it does goes on, and its line and its log phase come, also
+/// where the server is told to end meanwhile.
+fn abandoned(main: &str) -> Server {
+    let locations = "location = /slow {
+             content_by_lua_block {
+                 ngx.log(ngx.WARN, 'has begun')
+                 while not io.open(ngx.config.prefix() .. 'go') do
+                     ngx.sleep(0.01)
+                     ngx.log(ngx.WARN, 'still waits')
+                 end
+                 ngx.print('late')
+             }
+             access_log logs/access.log;
+             log_by_lua_block { ngx.log(ngx.WARN, 'is logged') }
+         }";
+    let text = config("http2 on;", locations).replace("events {", &format!("{main} events {{"));
+    let server = Setup::new(Binary::under_test(), &text).start();
+    let mut client = Http2::open(&server.address(), Settings::default());
+    // What comes is read: otherwise the connection would be reset.
+    client.get(1, "/slow");
+    client.wait(|frames| frames.settings.is_some());
+    server.wait_log("logs/error.log", "has begun");
+    drop(client);
+    server.wait_log("logs/error.log", "client prematurely closed connection");
+    server.signal(Signal::QUIT);
+    server.wait_log("logs/error.log", "gracefully shutting down");
+    server
+}
+
+/// How often the request has looked.
+fn looks(server: &Server) -> usize {
+    server.error_log().matches("still waits").count()
+}
+
+fn ends_with_a_line(mut server: Server) {
+    assert!(server.wait_exit(PATIENCE).is_some_and(|status| status.success()), "{}", server.error_log());
+    assert!(server.error_log().contains("is logged"), "{}", server.error_log());
+    assert!(server.read("logs/access.log").contains("GET /slow HTTP/2.0"), "{}", server.error_log());
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn the_end_waits_for_requests_whose_client_has_left() {
+    let server = abandoned("");
+    // A server that has nothing to wait for is gone after two or three looks.
+    let before = looks(&server);
+    assert!(wait_until(PATIENCE, || looks(&server) > before + 30), "{}", server.error_log());
+    std::fs::write(server.prefix().join("go"), "").expect("its directory is there");
+    ends_with_a_line(server);
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn they_are_logged_also_where_their_time_is_over() {
+    ends_with_a_line(abandoned("worker_shutdown_timeout 100ms;"));
 }

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use clearway_message::Headers;
@@ -94,6 +94,8 @@ const MALFORMED: u8 = 16;
 
 /// Others had a turn since the request began, or foreign code did something for it.
 const ACTED: u8 = 32;
+/// The request is to end now, whatever it does.
+const CUT: u8 = 64;
 
 /// What makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,8 @@ pub struct Stream {
     trailers: AtomicCell<Option<Box<Headers>>>,
     /// The request's task waits for its client to leave.
     departure: Waiting,
+    /// The request's task waits for whatever it does, and hears of [`CUT`].
+    cutting: Waiting,
     tls: Option<Arc<Tls>>,
     /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not
     /// known.
@@ -185,6 +189,7 @@ impl Stream {
             output: Pipe::default(),
             trailers: AtomicCell::new(None),
             departure: Waiting::default(),
+            cutting: Waiting::default(),
             tls: None,
             chunk_bytes: AtomicU32::new(0),
             allowed: AtomicU64::new(u64::MAX),
@@ -231,6 +236,13 @@ impl Stream {
         self.output.end(FillerState::Broken);
         self.output.wake_filler();
         self.departure.wake();
+    }
+
+    /// The server wants the request to end now: what it does is dropped.
+    pub fn cut(&self) {
+        self.marks.fetch_or(CUT, Ordering::AcqRel);
+        self.reset();
+        self.cutting.wake();
     }
 
     /// Ready when so many bytes of the body can be pushed in one piece, or nobody wants them.
@@ -384,6 +396,17 @@ impl Stream {
             }
         }
         Poll::Ready(())
+    }
+
+    /// Whether the request is to end now; if not, its task is woken when it is.
+    pub fn is_cut_or_register(&self, waker: &Waker) -> bool {
+        self.cutting.register(waker);
+        self.is_cut()
+    }
+
+    /// Whether the request is to end now, whatever it does.
+    pub fn is_cut(&self) -> bool {
+        self.has_mark(CUT)
     }
 
     /// The next part of the body; none at its end.

@@ -149,9 +149,23 @@ impl Streams {
         self.ready.mark(bit(id));
     }
 
-    /// The connection is gone.
+    /// The connection is gone: nothing of the streams is wanted any more.
     pub(super) fn reset_all(&mut self) {
-        self.open.drain(..).for_each(|open| open.stream.reset());
+        self.open.iter_mut().for_each(Open::leave);
+        self.forget_ended();
+    }
+
+    /// Lets go of those whose requests have ended, behind [`reset_all`](Self::reset_all); whether none is
+    /// left.
+    pub(super) fn forget_ended(&mut self) -> bool {
+        self.ready.take();
+        self.open.retain(|open| !open.stream.has_left());
+        self.open.is_empty()
+    }
+
+    /// Ends the requests that are left, whatever they do.
+    pub(super) fn cut_all(&self) {
+        self.open.iter().for_each(|open| open.stream.cut());
     }
 
     /// Windows have grown.
