@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "test programs have no loop to block")]
 #![allow(clippy::disallowed_macros, reason = "test programs talk to their terminal")]
 
+mod applications;
 mod curl;
 mod page;
 mod play;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 
+use crate::applications::Applications;
 use crate::curl;
 use crate::page::{Command, Gaps, Step, is_as_expected, steps};
 use crate::served::Served;
@@ -35,8 +36,9 @@ struct Playing {
     server: Option<Server>,
     /// A directory that is served without a configuration.
     served: Option<Served>,
-    /// That of the server, with keys.
+    /// The configuration of the server, with keys.
     config: String,
+    applications: Applications,
     refusal: Option<String>,
     /// A configuration that nobody has asked anything yet.
     unasked: Option<String>,
@@ -60,7 +62,7 @@ impl Playing {
             Step::Prepare(commands) => self.prepared += &commands,
             Step::Configuration(text) => {
                 (self.server, self.served) = (None, None);
-                let text = whole(&text);
+                let text = self.applications.with_ports(&whole(&text));
                 let setup =
                     listened(&text).iter().fold(self.setup(&text), |setup, listen| setup.ready_at(listen));
                 self.server = Some(setup.start());
