@@ -2,9 +2,11 @@
 //! directory that they run in, which is the server's own, so that those whose parent has died are found too,
 //! and nobody else's ever are.
 
+use rustix::process::Signal;
+
 use crate::client::PATIENCE;
 use crate::process::{Pid, children, family, is_running, pss_bytes, rss_bytes, running_in, title};
-use crate::server::{Leader, Server};
+use crate::server::{Leader, Server, send_signal};
 use crate::wait_until;
 
 impl Server {
@@ -62,6 +64,23 @@ impl Server {
             found.is_some()
         });
         found.unwrap_or_else(|| panic!("{master} has no worker process (but {not:?}): {}", self.described()))
+    }
+
+    /// Has a new program take over beside the running one (USR2): its master, once that has a worker.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn begin_upgrade(&self) -> Pid {
+        let old = self.pid();
+        send_signal(old, Signal::USR2);
+        let mut new = None;
+        wait_until(PATIENCE, || {
+            new = self.pid_file().filter(|&pid| pid != old && self.pid_in("nginx.pid.oldbin") == Some(old));
+            new.is_some()
+        });
+        let new = new.unwrap_or_else(|| panic!("no new master: {}", self.described()));
+        self.worker_of(new);
+        new
     }
 
     /// Waits until a process of it is gone.

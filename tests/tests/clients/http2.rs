@@ -8,7 +8,7 @@ use std::process::Command;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 
-use crate::{authority, installed, said, source, trust};
+use crate::{authority, browse_with_chromium, browse_with_firefox, installed, said, source};
 
 const HTTP: &str = "
     log_format told '$http2|$request_method|$uri|$status|$http_user_agent';
@@ -159,18 +159,9 @@ const PAGE: [&str; 5] = [
 #[test]
 #[ignore = "runs a program of the machine"]
 fn chromium() {
-    let Some(chromium) = installed(&["chromium", "chromium-browser", "google-chrome"]) else { return };
     let server = start();
-    let (home, port) = (server.prefix().join("home"), server.port());
-    if !trust(&server, &home.join(".pki/nssdb")) {
-        return;
-    }
-    let mut command = Command::new(chromium);
-    command.env("HOME", &home).args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
-    command.arg("--virtual-time-budget=20000");
-    command.arg(format!("--user-data-dir={}", home.join("data").display()));
-    command.arg(format!("--host-resolver-rules=MAP www.example.com 127.0.0.1:{port}"));
-    let page = said(command.arg(format!("https://www.example.com:{port}/page")));
+    let arguments = ["--virtual-time-budget=20000"];
+    let Some(page) = browse_with_chromium(&server, &arguments) else { return };
     assert!(page.contains(&format!("came back: {POSTED_BYTES}")), "{page}");
     told(&server, &PAGE);
 }
@@ -178,18 +169,8 @@ fn chromium() {
 #[test]
 #[ignore = "runs a program of the machine"]
 fn firefox() {
-    let Some(firefox) = installed(&["firefox-esr", "firefox"]) else { return };
     let server = start();
-    let (profile, port) = (server.prefix().join("profile"), server.port());
-    if !trust(&server, &profile) {
-        return;
+    if browse_with_firefox(&server) {
+        told(&server, &PAGE[..4]);
     }
-    let settings = "user_pref('network.dns.forceResolve', '127.0.0.1');\n\
-                    user_pref('browser.shell.checkDefaultBrowser', false);\n";
-    fs::write(profile.join("user.js"), settings).expect("it is ours");
-    let mut command = Command::new(firefox);
-    command.env("HOME", &profile).args(["--headless", "--no-remote", "--profile"]).arg(&profile);
-    command.arg("--screenshot").arg(profile.join("page.png"));
-    said(command.arg(format!("https://www.example.com:{port}/page")));
-    told(&server, &PAGE[..4]);
 }

@@ -185,32 +185,27 @@ fn fetched(server: &Server) -> Vec<String> {
     lines
 }
 
-#[test]
-#[ignore = "runs a program of the machine"]
-fn chromium() {
-    let Some(chromium) = installed(&["chromium", "chromium-browser", "google-chrome"]) else { return };
-    let server = start();
+/// What Chromium makes of the page, with these arguments; `None` if it is not installed.
+fn browse_with_chromium(server: &Server, arguments: &[&str]) -> Option<String> {
+    let chromium = installed(&["chromium", "chromium-browser", "google-chrome"])?;
     let (home, port) = (server.prefix().join("home"), server.port());
-    if !trust(&server, &home.join(".pki/nssdb")) {
-        return;
+    if !trust(server, &home.join(".pki/nssdb")) {
+        return None;
     }
     let mut command = Command::new(chromium);
     command.env("HOME", &home).args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    command.args(arguments);
     command.arg(format!("--user-data-dir={}", home.join("data").display()));
     command.arg(format!("--host-resolver-rules=MAP www.example.com 127.0.0.1:{port}"));
-    let page = said(command.arg(format!("https://www.example.com:{port}/page")));
-    assert!(page.contains("<p>fetched</p>"), "{page}");
-    fetched(&server);
+    Some(said(command.arg(format!("https://www.example.com:{port}/page"))))
 }
 
-#[test]
-#[ignore = "runs a program of the machine"]
-fn firefox() {
-    let Some(firefox) = installed(&["firefox-esr", "firefox"]) else { return };
-    let server = start();
+/// Has Firefox fetch the page; false if it is not installed.
+fn browse_with_firefox(server: &Server) -> bool {
+    let Some(firefox) = installed(&["firefox-esr", "firefox"]) else { return false };
     let (profile, port) = (server.prefix().join("profile"), server.port());
-    if !trust(&server, &profile) {
-        return;
+    if !trust(server, &profile) {
+        return false;
     }
     let settings = "user_pref('network.dns.forceResolve', '127.0.0.1');\n\
                     user_pref('browser.shell.checkDefaultBrowser', false);\n";
@@ -219,5 +214,23 @@ fn firefox() {
     command.env("HOME", &profile).args(["--headless", "--no-remote", "--profile"]).arg(&profile);
     command.arg("--screenshot").arg(profile.join("page.png"));
     said(command.arg(format!("https://www.example.com:{port}/page")));
+    true
+}
+
+#[test]
+#[ignore = "runs a program of the machine"]
+fn chromium() {
+    let server = start();
+    let Some(page) = browse_with_chromium(&server, &[]) else { return };
+    assert!(page.contains("<p>fetched</p>"), "{page}");
     fetched(&server);
+}
+
+#[test]
+#[ignore = "runs a program of the machine"]
+fn firefox() {
+    let server = start();
+    if browse_with_firefox(&server) {
+        fetched(&server);
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clearway_h2::settings::Settings;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::http2::Http2;
-use clearway_testkit::{Binary, Server, Setup, wait_until};
+use clearway_testkit::{Binary, Connection, Server, Setup, wait_until};
 use rustix::process::Signal;
 
 use super::{ask, config, server};
@@ -110,6 +110,17 @@ fn reload(server: &mut Server, port: u16) {
     assert!(wait_until(PATIENCE, || ask(server, "/which").1 == "new"), "{}", server.error_log());
 }
 
+/// A server with two threads of a request, on this connection, and a timer that wait for answers.
+fn busy() -> (Slow, Server, Connection) {
+    let slow = Slow::start();
+    let server = start(slow.0);
+    let mut waiting = server.connect();
+    waiting.send(b"GET /both HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(ask(&server, "/later").1, "begun");
+    slow.has(3);
+    (slow, server, waiting)
+}
+
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn connections_that_are_kept_outlive_a_reload() {
@@ -126,12 +137,7 @@ fn connections_that_are_kept_outlive_a_reload() {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn threads_and_timers_go_on_while_the_configuration_is_another_one() {
-    let slow = Slow::start();
-    let mut server = start(slow.0);
-    let mut waiting = server.connect();
-    waiting.send(b"GET /both HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(ask(&server, "/later").1, "begun");
-    slow.has(3);
+    let (slow, mut server, mut waiting) = busy();
     reload(&mut server, slow.0);
     // What has not begun is told so; what has goes on.
     server.wait_log("logs/error.log", "premature of old: true");
@@ -166,12 +172,7 @@ fn logs_that_are_opened_anew_get_what_is_under_way() {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn the_end_waits_for_what_is_under_way() {
-    let slow = Slow::start();
-    let mut server = start(slow.0);
-    let mut waiting = server.connect();
-    waiting.send(b"GET /both HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(ask(&server, "/later").1, "begun");
-    slow.has(3);
+    let (slow, mut server, mut waiting) = busy();
     server.signal(Signal::QUIT);
     server.wait_log("logs/error.log", "premature of old: true");
     slow.go();

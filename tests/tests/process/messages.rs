@@ -10,7 +10,7 @@ use clearway_testkit::client::PATIENCE;
 use clearway_testkit::process::Pid;
 use clearway_testkit::recorded::compare;
 use clearway_testkit::server::send_signal;
-use clearway_testkit::{Binary, Server, Setup, wait_until};
+use clearway_testkit::{Binary, Server, Setup};
 use rustix::process::Signal;
 
 const HTTP: &str = "server { listen 127.0.0.1:%%PORT%%; return 200 ok; }";
@@ -77,14 +77,7 @@ fn life_with_an_upgrade(binary: &Binary) -> Told {
     server.signal(Signal::HUP);
     server.wait_log(LOG, "unknown directive");
     server.configure(&good);
-    server.signal(Signal::USR2);
-    let mut new = None;
-    wait_until(PATIENCE, || {
-        new = server.pid_file().filter(|&pid| pid != old);
-        new.is_some()
-    });
-    let new = new.expect("there is a new master");
-    server.worker_of(new);
+    let new = server.begin_upgrade();
     server.wait_lines(LOG, "start worker process ", 2);
     assert_eq!(server.get("/").text(), "ok");
     send_signal(old, Signal::QUIT);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clearway_testkit::client::PATIENCE;
+use clearway_testkit::expect_soon;
 use clearway_testkit::server::send_signal;
-use clearway_testkit::{expect_soon, wait_until};
 use rustix::process::Signal;
 
 use clearway_testkit::site::visitors::{Ask, BOTH, Way, connect, get, request_http1};
@@ -110,13 +110,7 @@ fn a_new_binary_takes_over_with_everything_in_use() {
     let old = site.server.pid();
     let mut new = None;
     visited_during(&site, || {
-        site.server.signal(Signal::USR2);
-        wait_until(PATIENCE, || {
-            new = site.server.pid_file().filter(|&pid| pid != old);
-            new.is_some()
-        });
-        let new = new.expect("there is a new master");
-        site.server.worker_of(new);
+        new = Some(site.server.begin_upgrade());
         send_signal(old, Signal::WINCH);
         std::thread::sleep(Duration::from_millis(300));
         send_signal(old, Signal::QUIT);

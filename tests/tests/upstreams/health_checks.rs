@@ -9,7 +9,7 @@ use std::time::Duration;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 
-use crate::origins::{Origin, nobody};
+use crate::origins::{Origin, nobody, read_request};
 use crate::{config, start};
 
 /// One that can be ill: it says so where it is asked for `/health`, and fails otherwise.
@@ -25,7 +25,7 @@ impl Patient {
         let (is_ill, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let (ill, count) = (Arc::clone(&is_ill), Arc::clone(&asked));
         let origin = Origin::start(move |mut stream: TcpStream| {
-            while let Some(head) = head_of(&mut stream) {
+            while let Some(head) = read_request(&mut stream) {
                 let is_check = head.starts_with("GET /health HTTP/1.1\r\nHost: u\r\nX-Asks: us\r\n");
                 if !is_check {
                     count.fetch_add(1, Ordering::SeqCst);
@@ -56,19 +56,6 @@ impl Patient {
     fn server(&self) -> String {
         format!("server 127.0.0.1:{} max_fails=0;", self.origin.port)
     }
-}
-
-fn head_of(stream: &mut TcpStream) -> Option<String> {
-    use std::io::Read;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        match stream.read(&mut byte) {
-            Ok(1) => head.extend_from_slice(&byte),
-            _ => return None,
-        }
-    }
-    String::from_utf8(head).ok()
 }
 
 const STATUS: &str = "location = /status { status prometheus; }";

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use super::{BODY, deployed};
 use crate::client::PATIENCE;
 use crate::load::{Load, Tally};
-use crate::process::{Pid, children, is_running};
+use crate::process::{children, is_running};
 use crate::server::send_signal;
 use crate::{Binary, Server, Setup, wait_until};
 
@@ -32,7 +32,7 @@ pub fn upgrade(from: &Binary, to: &Binary) -> Tally {
     load.wait_answers(ANSWERS);
 
     server.replace_program(to);
-    let new = change_binary(&server, old);
+    let new = server.begin_upgrade();
     load.wait_answers(ANSWERS);
     send_signal(old, Signal::WINCH);
     let retired = wait_until(PATIENCE, || children(old).iter().all(|&pid| pid == new || !is_running(pid)));
@@ -48,7 +48,7 @@ pub fn upgrade(from: &Binary, to: &Binary) -> Tally {
     load.wait_answers(ANSWERS);
     over_unix(&server);
 
-    let new = change_binary(&server, old);
+    let new = server.begin_upgrade();
     send_signal(old, Signal::QUIT);
     server.wait_gone(old);
     server.follow(new);
@@ -56,19 +56,6 @@ pub fn upgrade(from: &Binary, to: &Binary) -> Tally {
     assert_eq!((server.pid_file(), server.pid_in("nginx.pid.oldbin")), (Some(new), None));
     over_unix(&server);
     load.finish()
-}
-
-/// USR2: the new master, once it serves.
-fn change_binary(server: &Server, old: Pid) -> Pid {
-    send_signal(old, Signal::USR2);
-    let mut new = None;
-    wait_until(PATIENCE, || {
-        new = server.pid_file().filter(|&pid| pid != old && server.pid_in("nginx.pid.oldbin") == Some(old));
-        new.is_some()
-    });
-    let new = new.unwrap_or_else(|| panic!("no new master: {}", server.described()));
-    server.worker_of(new);
-    new
 }
 
 fn over_unix(server: &Server) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::server::send_signal;
-use clearway_testkit::{Binary, Server, Setup, expect_soon, wait_until};
+use clearway_testkit::{Binary, Server, Setup, expect_soon};
 use rustix::process::Signal;
 
 use super::examples::{build_go, build_java, build_node, build_python, build_rust, node_command};
@@ -113,14 +113,7 @@ fn lives(runtimes: &[Runtime]) {
 /// Another binary takes over, and the one before ends.
 fn take_over(server: &mut Server, runtimes: &[Runtime]) {
     let old = server.pid();
-    server.signal(Signal::USR2);
-    let mut new = None;
-    wait_until(PATIENCE, || {
-        new = server.pid_file().filter(|&pid| pid != old);
-        new.is_some()
-    });
-    let new = new.expect("there is a new master");
-    server.worker_of(new);
+    let new = server.begin_upgrade();
     send_signal(old, Signal::QUIT);
     server.wait_gone(old);
     server.follow(new);
