@@ -1,9 +1,11 @@
 //! Listening TCP sockets and their queues: how many connections wait, and which of the sockets that share an
 //! address (SO_REUSEPORT) get the new ones. Nothing here waits.
-#![expect(unsafe_code, reason = "TCP_INFO and SO_ATTACH_REUSEPORT_CBPF have no safe wrapper")]
+#![expect(unsafe_code, reason = "SO_ATTACH_REUSEPORT_CBPF has no safe wrapper")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+
+use crate::tcp::raw_info;
 
 /// A random number, among what a program can load (`SKF_AD_OFF + SKF_AD_RANDOM` of linux/filter.h).
 const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
@@ -11,21 +13,8 @@ const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
 /// Connections that a listening socket has completed and nobody has accepted; 0 for other sockets.
 #[must_use]
 pub fn waiting(socket: impl AsFd) -> u32 {
-    // SAFETY: all zeros is a valid tcp_info.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is valid to write to for `size` bytes, and `size` lives during the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut size,
-        )
-    };
-    // For listening sockets the kernel says there how long the queue is.
-    if result == 0 { info.tcpi_unacked } else { 0 }
+    // For a listening socket this is the length of its queue.
+    raw_info(socket).map_or(0, |info| info.tcpi_unacked)
 }
 
 /// Has the kernel give new connections to the first `count` of the sockets that share the address of

@@ -78,6 +78,18 @@ pub struct TcpInfo {
 /// # Errors
 /// As getsockopt(2), so on sockets that are not TCP's.
 pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
+    let info = raw_info(socket)?;
+    Ok(TcpInfo {
+        rtt_us: info.tcpi_rtt,
+        rttvar_us: info.tcpi_rttvar,
+        snd_cwnd: info.tcpi_snd_cwnd,
+        rcv_space: info.tcpi_rcv_space,
+        last_sent_ms: info.tcpi_last_data_sent,
+    })
+}
+
+/// The kernel's record of a TCP socket (TCP_INFO).
+pub(crate) fn raw_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes no more than `length` bytes into `info`, and the length into `length`; both
@@ -95,14 +107,7 @@ pub fn info(socket: impl AsFd) -> io::Result<TcpInfo> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it consists of integers, which were zero before the kernel wrote some or all of them.
-    let info = unsafe { info.assume_init() };
-    Ok(TcpInfo {
-        rtt_us: info.tcpi_rtt,
-        rttvar_us: info.tcpi_rttvar,
-        snd_cwnd: info.tcpi_snd_cwnd,
-        rcv_space: info.tcpi_rcv_space,
-        last_sent_ms: info.tcpi_last_data_sent,
-    })
+    Ok(unsafe { info.assume_init() })
 }
 
 /// Where the kernel says how many bytes the peer has acknowledged, in words of eight bytes
