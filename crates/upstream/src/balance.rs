@@ -7,6 +7,7 @@ pub(crate) mod least_conn;
 pub(crate) mod least_time;
 pub(crate) mod random;
 
+use std::cmp::Ordering;
 use std::net::IpAddr;
 
 use crate::moment::Moment;
@@ -77,6 +78,34 @@ impl Look<'_> {
             true => self.peers.next_of_all(self.moment, may),
             false => self.peers.next_in_turn(self.moment, may),
         }
+    }
+
+    /// The server with the least load as `compare` orders them; those with the same take turns. `load` is asked
+    /// once for each server, `load_again` for the turns.
+    pub(crate) fn least<L: Copy>(
+        &self,
+        load: impl Fn(&Peer) -> L,
+        load_again: impl Fn(&Peer) -> L,
+        compare: impl Fn(L, L) -> Ordering,
+    ) -> Option<usize> {
+        let usable = || self.peers.list.iter().enumerate().filter(|(at, peer)| self.may(*at, peer));
+        let (mut best, mut many) = (None::<(usize, L)>, false);
+        for (at, peer) in usable() {
+            let own = load(peer);
+            match best.map(|(_, least)| compare(own, least)) {
+                None | Some(Ordering::Less) => (best, many) = (Some((at, own)), false),
+                Some(Ordering::Equal) => many = true,
+                Some(Ordering::Greater) => {}
+            }
+        }
+        let (first, least) = best?;
+        if !many {
+            return Some(first);
+        }
+        let is_least = |at: usize, peer: &Peer| {
+            at >= first && compare(load_again(peer), least) == Ordering::Equal && self.may(at, peer)
+        };
+        self.peers.next_in_turn(self.moment, is_least).or(Some(first))
     }
 
     /// The server that the request's session is with, if it may be used.

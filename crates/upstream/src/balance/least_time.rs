@@ -12,31 +12,15 @@ const TIME_MAX_MS: u64 = 5000;
 const CLUSTER_MS: u64 = 20;
 
 pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
-    let usable = || look.peers.list.iter().enumerate().filter(|(at, peer)| look.may(*at, peer));
     let now_ms = look.moment.now_ms;
     let cost = |peer: &Peer, waits: Option<u64>| {
         (estimate(look, peer, rule, waits), peer.risen_weight(now_ms).unsigned_abs())
     };
-    let mut best = None::<(usize, (u64, u64))>;
-    let mut many = false;
-    for (at, peer) in usable() {
-        let (eta, weight) = cost(peer, peer.times().look(now_ms));
-        let order = best.map(|(_, (least, of))| eta.saturating_mul(of).cmp(&least.saturating_mul(weight)));
-        match order {
-            None | Some(std::cmp::Ordering::Less) => (best, many) = (Some((at, (eta, weight))), false),
-            Some(std::cmp::Ordering::Equal) => many = true,
-            Some(std::cmp::Ordering::Greater) => {}
-        }
-    }
-    let (first, (least, of)) = best?;
-    if !many {
-        return Some(first);
-    }
-    let is_least = |at: usize, peer: &Peer| {
-        let (eta, weight) = cost(peer, peer.times().seen());
-        at >= first && eta.saturating_mul(of) == least.saturating_mul(weight) && look.may(at, peer)
-    };
-    look.peers.next_in_turn(look.moment, is_least).or(Some(first))
+    look.least(
+        |peer| cost(peer, peer.times().look(now_ms)),
+        |peer| cost(peer, peer.times().seen()),
+        |(eta, weight), (least, of)| eta.saturating_mul(of).cmp(&least.saturating_mul(weight)),
+    )
 }
 
 /// How long it will take for what it has to do and one request more.
