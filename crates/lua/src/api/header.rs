@@ -7,7 +7,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_message::Version;
 
 use super::args;
-use super::room::{Install, put};
+use super::room::{Install, put, put_virtual};
 use crate::current::{LuaPhase, Phases, Scene, allow, current, scene};
 use crate::request_state::{ContentType, RequestState};
 use crate::vm::settings::LUA_CONF;
@@ -30,12 +30,7 @@ const LINES_MAX: usize = 100;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
-        stack.push_table(0, 0);
-        stack.push_table(0, 2);
-        put(stack, "__index", index);
-        put(stack, "__newindex", new_index);
-        stack.set_metatable(-2);
-        stack.raw_set_field(-2, "header");
+        put_virtual(stack, "header", index, new_index);
     });
     install.table("resp", |stack| put(stack, "_get_headers", list));
     install.run(include_str!("header.lua"), c"=header")
@@ -298,7 +293,6 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Value::Nil => LINES_MAX,
         _ => call.number(1)? as usize,
     };
-    let is_raw = call.arguments() > 1 && call.stack.is_true(2);
     let lines = scene(call, |scene| {
         let view = scene.view();
         let head = view.head();
@@ -306,10 +300,22 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
         add_connection(&scene, &mut lines);
         lines
     })?;
-    call.stack.push_table(0, lines.len());
+    return_lines(call, "response", &lines, max)
+}
+
+/// Returns a table of the lines of a head, at most `max` of them unless that is 0, and whether it is
+/// `truncated`. Names are in lower case unless argument 2 is true.
+pub(super) fn return_lines(
+    call: &mut Call<'_>,
+    of: &str,
+    lines: &[(Vec<u8>, Vec<u8>)],
+    max: usize,
+) -> Result<Returns, Raise> {
+    let is_raw = call.arguments() > 1 && call.stack.is_true(2);
     let is_truncated = max > 0 && lines.len() > max;
     let count = if is_truncated { max } else { lines.len() };
     debug_assert!(max == 0 || count <= max, "no more are shown than are wanted");
+    call.stack.push_table(0, count);
     for (name, value) in &lines[..count] {
         if is_raw {
             call.stack.push(&name[..]);
@@ -320,7 +326,7 @@ fn list(call: &mut Call<'_>) -> Result<Returns, Raise> {
         args::add(&mut call.stack);
     }
     if is_truncated {
-        let line = format_args!("lua exceeding response header limit {} > {max}", lines.len());
+        let line = format_args!("lua exceeding {of} header limit {} > {max}", lines.len());
         current(call, |current| current.log(Level::Debug, line))?;
         call.stack.push("truncated");
         return Ok(Returns::Values(2));

@@ -7,6 +7,7 @@ use clearway_message::{Method, Version};
 
 use super::args;
 use super::control::check_abortable;
+use super::header::return_lines;
 use super::room::{Install, put};
 use crate::current::{
     HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, allow_request, current, pause, scene,
@@ -88,29 +89,10 @@ fn headers(call: &mut Call<'_>) -> Result<Returns, Raise> {
     call.speak_for_caller();
     allow(call, REQUEST)?;
     let max = limit(call, 1)?;
-    let is_raw = call.arguments() > 1 && call.stack.is_true(2);
     let lines: Vec<(Vec<u8>, Vec<u8>)> = scene(call, |scene| {
         scene.request().headers().map(|line| (line.name.to_vec(), line.value.to_vec())).collect()
     })?;
-    let is_truncated = max > 0 && lines.len() > max;
-    let count = if is_truncated { max } else { lines.len() };
-    call.stack.push_table(0, count);
-    for (name, value) in &lines[..count] {
-        if is_raw {
-            call.stack.push(&name[..]);
-        } else {
-            call.stack.push(&name.to_ascii_lowercase()[..]);
-        }
-        call.stack.push(&value[..]);
-        args::add(&mut call.stack);
-    }
-    if is_truncated {
-        let line = format_args!("lua exceeding request header limit {} > {max}", lines.len());
-        current(call, |current| current.log(Level::Debug, line))?;
-        call.stack.push("truncated");
-        return Ok(Returns::Values(2));
-    }
-    Ok(Returns::Values(1))
+    return_lines(call, "request", &lines, max)
 }
 
 fn set_header(call: &mut Call<'_>) -> Result<Returns, Raise> {

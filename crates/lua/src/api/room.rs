@@ -46,6 +46,22 @@ impl Install<'_> {
     }
 }
 
+/// Puts a table without fields of its own into the table on top of the stack: `index` reads its fields and
+/// `new_index` writes them.
+pub(super) fn put_virtual<I: HostFunction, N: HostFunction>(
+    stack: &mut Stack<'_>,
+    name: &str,
+    index: I,
+    new_index: N,
+) {
+    stack.push_table(0, 0);
+    stack.push_table(0, 2);
+    put(stack, "__index", index);
+    put(stack, "__newindex", new_index);
+    stack.set_metatable(-2);
+    stack.raw_set_field(-2, name);
+}
+
 /// Puts a function into the table on top of the stack.
 pub fn put<F: HostFunction>(stack: &mut Stack<'_>, name: &str, function: F) {
     stack.push_function(function);

@@ -20,6 +20,7 @@ use crate::socket::operations::{
 };
 use crate::socket::pool::{IsNew, Room};
 use crate::socket::receive::{Until, Want};
+use crate::socket::{Slab, Sockets};
 use crate::threads::Operation;
 use crate::vm::net_settings::NET_CONF;
 
@@ -133,14 +134,23 @@ pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
 pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     check_table(call)?;
     let (Some(number), Some(owner)) = (number_of(call), field(call, 2)) else { return Ok(None) };
+    find_in(call, (number, owner), |sockets| &mut sockets.tcp)
+}
+
+/// The socket with this number among those of one kind; `None` where it is closed.
+pub(super) fn find_in<S>(
+    call: &mut Call<'_>,
+    (number, owner): (usize, f64),
+    kind: fn(&mut Sockets) -> &mut Slab<S>,
+) -> Result<Option<Arc<S>>, Raise> {
     let found = current(call, |current| {
         current.kept(|kept| match kept.sockets.owner == owner as u64 {
-            true => Ok(kept.sockets.tcp.find(number).cloned()),
+            true => Ok(kind(&mut kept.sockets).find(number).cloned()),
             false => Err(()),
         })
     })?;
     match found {
-        Some(Ok(tcp)) => Ok(tcp),
+        Some(Ok(socket)) => Ok(socket),
         Some(Err(())) => foreign(call, owner).map(|()| None),
         None => Err(call.raise("no request found")),
     }
@@ -150,7 +160,7 @@ pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
 ///
 /// # Errors
 /// "bad request" if the other request still runs.
-pub(super) fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
+fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
     if current(call, |current| current.vm.owners.is_alive(owner as u64))? {
         return Err(call.raise("bad request"));
     }
@@ -276,7 +286,7 @@ fn log_queued(call: &mut Call<'_>, key: &[u8]) -> Result<(), Raise> {
 }
 
 /// Records the owner of sockets and its lifetime, unless it is a subrequest.
-pub(super) fn note_owner(current: &mut Current<'_>, owner: u64, life: std::sync::Weak<()>) {
+fn note_owner(current: &mut Current<'_>, owner: u64, life: std::sync::Weak<()>) {
     if current.scene(|scene| scene.request().is_main()).unwrap_or(true) {
         current.vm.owners.note(owner, life);
     }
@@ -284,9 +294,23 @@ pub(super) fn note_owner(current: &mut Current<'_>, owner: u64, life: std::sync:
 
 /// Makes a socket the table's.
 pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
+    let (number, owner) = add_to(call, tcp, |sockets| &mut sockets.tcp)?;
+    call.stack.push(Address(shown_address(owner, number)));
+    call.stack.raw_set_item(1, 1);
+    call.stack.push(owner as f64);
+    call.stack.raw_set_item(1, 2);
+    Ok(())
+}
+
+/// Adds a socket to those of its kind: its number, and its owner's.
+pub(super) fn add_to<S>(
+    call: &mut Call<'_>,
+    socket: &Arc<S>,
+    kind: fn(&mut Sockets) -> &mut Slab<S>,
+) -> Result<(usize, u64), Raise> {
     let kept = current(call, |current| {
         let kept = current.kept(|kept| {
-            let number = kept.sockets.tcp.add(Arc::clone(tcp))?;
+            let number = kind(&mut kept.sockets).add(Arc::clone(socket))?;
             Some((number, kept.sockets.own()))
         });
         kept.flatten().map(|(number, (owner, life))| {
@@ -294,12 +318,7 @@ pub(super) fn keep(call: &mut Call<'_>, tcp: &Arc<Tcp>) -> Result<(), Raise> {
             (number, owner)
         })
     })?;
-    let Some((number, owner)) = kept else { return Err(call.raise("too many sockets")) };
-    call.stack.push(Address(shown_address(owner, number)));
-    call.stack.raw_set_item(1, 1);
-    call.stack.push(owner as f64);
-    call.stack.raw_set_item(1, 2);
-    Ok(())
+    kept.ok_or(()).map_err(|()| call.raise("too many sockets"))
 }
 
 /// Makes the pool that `connect` asks for, if there is none.

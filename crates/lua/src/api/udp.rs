@@ -8,9 +8,7 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_os::outgoing::{Remote, UNIX_PATH_MAX_BYTES};
 
 use super::room::{Install, put};
-use super::tcp::{
-    check_table, conf_of, data_of, field, foreign, local_address, log, note_owner, refuse, target,
-};
+use super::tcp::{add_to, check_table, conf_of, data_of, field, find_in, local_address, log, refuse, target};
 use crate::current::{Pause, YIELDABLE, allow, current, pause};
 use crate::socket::datagrams::{DATAGRAM_BYTES_MAX, Udp, receive, send, set_peer};
 use crate::socket::operations::Target;
@@ -30,17 +28,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 fn find(call: &mut Call<'_>) -> Result<Option<Arc<Udp>>, Raise> {
     check_table(call)?;
     let (Some(number), Some(owner)) = (field(call, 1), field(call, 2)) else { return Ok(None) };
-    let found = current(call, |current| {
-        current.kept(|kept| match kept.sockets.owner == owner as u64 {
-            true => Ok(kept.sockets.udp.find(number as usize).cloned()),
-            false => Err(()),
-        })
-    })?;
-    match found {
-        Some(Ok(udp)) => Ok(udp),
-        Some(Err(())) => foreign(call, owner).map(|()| None),
-        None => Err(call.raise("no request found")),
-    }
+    find_in(call, (number as usize, owner), |sockets| &mut sockets.udp)
 }
 
 fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
@@ -93,17 +81,7 @@ fn set_peer_name(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return Err(call.raise("no request found"));
     };
     let udp = Arc::new(Udp::new(conf, said));
-    let kept = current(call, |current| {
-        let kept = current.kept(|kept| {
-            let number = kept.sockets.udp.add(Arc::clone(&udp))?;
-            Some((number, kept.sockets.own()))
-        });
-        kept.flatten().map(|(number, (owner, life))| {
-            note_owner(current, owner, life);
-            (number, owner)
-        })
-    })?;
-    let Some((number, owner)) = kept else { return Err(call.raise("too many sockets")) };
+    let (number, owner) = add_to(call, &udp, |sockets| &mut sockets.udp)?;
     call.stack.push(number as f64);
     call.stack.raw_set_item(1, 1);
     call.stack.push(owner as f64);

@@ -4,17 +4,12 @@ use clearway_http::Written;
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
 use super::request::REQUEST;
-use super::room::{Install, put};
+use super::room::{Install, put_virtual};
 use crate::current::{Scene, allow, scene};
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
-        stack.push_table(0, 0);
-        stack.push_table(0, 2);
-        put(stack, "__index", index);
-        put(stack, "__newindex", new_index);
-        stack.set_metatable(-2);
-        stack.raw_set_field(-2, "var");
+        put_virtual(stack, "var", index, new_index);
     });
     Ok(())
 }

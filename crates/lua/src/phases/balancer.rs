@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use clearway_base::units::parse_number;
 use clearway_conf::error::{message, printed};
 use clearway_conf::{Args as Arguments, Directive, Error, Scope, Spec};
@@ -15,7 +14,7 @@ use clearway_http::{
 use crate::code::Code;
 use crate::current::{Args, LuaPhase, Pause};
 use crate::phases::at_once::run_at_once;
-use crate::phases::directives::use_variables;
+use crate::phases::directives::{block_code, file_code_ahead};
 use crate::phases::filters::Entrance;
 use crate::phases::run::log_no_vm;
 use crate::request_state::RequestState;
@@ -43,9 +42,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
             }",
         see: &["balancer_by_lua_file", "balancer_keepalive", "upstream"],
         handler: |scope, directive| {
-            let text = directive.lua().map_or_else(Bytes::new, |lua| lua.code.clone());
-            use_variables(scope.conf, directive, &text)?;
-            let code = Code::inline(&scope.conf.conf_prefix(), directive, text);
+            let code = block_code(scope.conf, directive)?;
             choose_by(scope, directive, code)
         },
     },
@@ -63,12 +60,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
             }",
         see: &["balancer_by_lua_block"],
         handler: |scope, directive| {
-            let path = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
-            if path.as_literal().is_none() {
-                return Err(directive.reject("cannot have variables in the name of its file"));
-            }
-            let code = Code::file(&directive.name, path);
-            scope.conf.main(&LUA_MAIN).ahead.push(Arc::clone(&code));
+            let code = file_code_ahead(scope.conf, directive)?;
             choose_by(scope, directive, code)
         },
     },

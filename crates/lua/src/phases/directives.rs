@@ -116,7 +116,8 @@ pub(super) fn use_variables(load: &mut Load, directive: &Directive, code: &[u8])
     Ok(())
 }
 
-fn block_code(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Error> {
+/// The code of a block.
+pub(super) fn block_code(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Error> {
     let code = directive.lua().map_or_else(Bytes::new, |lua| lua.code.clone());
     use_variables(load, directive, &code)?;
     Ok(Code::inline(&load.conf_prefix(), directive, code))
@@ -129,6 +130,17 @@ fn quoted_code(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Erro
     }
     use_variables(load, directive, &directive.args[0])?;
     Ok(Code::inline(&load.conf_prefix(), directive, directive.args[0].clone()))
+}
+
+/// The code of a file without variables in its name, which is read when VMs are made.
+pub(super) fn file_code_ahead(load: &mut Load, directive: &Directive) -> Result<Arc<Code>, Error> {
+    let path = load.variables.compile(&directive.args[0], &directive.pos)?;
+    if path.as_literal().is_none() {
+        return Err(directive.reject("cannot have variables in the name of its file"));
+    }
+    let code = Code::file(&directive.name, path);
+    load.main(&LUA_MAIN).ahead.push(Arc::clone(&code));
+    Ok(code)
 }
 
 /// Directives with code.

@@ -4,7 +4,6 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
@@ -16,7 +15,7 @@ use clearway_runtime::TaskCell;
 use crate::alone::Alone;
 use crate::code::{Code, CodeSource};
 use crate::current::{LuaPhase, Pause};
-use crate::phases::directives::use_variables;
+use crate::phases::directives::{block_code, file_code_ahead};
 use crate::phases::scheduler::{Ended, Failure, Ground, Schedule};
 use crate::place::{AloneConf, AlonePlace, Tail};
 use crate::request_state::Remembered;
@@ -48,9 +47,7 @@ macro_rules! code {
                 example: $example,
                 see: $see,
                 handler: |scope, directive| {
-                    let text = directive.lua().map_or_else(Bytes::new, |lua| lua.code.clone());
-                    use_variables(scope.conf, directive, &text)?;
-                    let code = Code::inline(&scope.conf.conf_prefix(), directive, text);
+                    let code = block_code(scope.conf, directive)?;
                     put(scope, directive, (code, $phase), $find)
                 },
             },
@@ -65,12 +62,7 @@ macro_rules! code {
                 example: concat!("\n            ", $name, "_file conf/handshake.lua;", $beside),
                 see: &[concat!($name, "_block")],
                 handler: |scope, directive| {
-                    let path = scope.conf.variables.compile(&directive.args[0], &directive.pos)?;
-                    if path.as_literal().is_none() {
-                        return Err(directive.reject("cannot have variables in the name of its file"));
-                    }
-                    let code = Code::file(&directive.name, path);
-                    scope.conf.main(&LUA_MAIN).ahead.push(Arc::clone(&code));
+                    let code = file_code_ahead(scope.conf, directive)?;
                     put(scope, directive, (code, $phase), $find)
                 },
             },

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use clearway_base::log::{Level, Verbatim};
 use clearway_conf::{Args, Directive, Error, Scope, Spec};
 use clearway_http::{
@@ -14,7 +13,7 @@ use clearway_http::{
 
 use crate::code::Code;
 use crate::current::{LuaPhase, Pause};
-use crate::phases::directives::use_variables;
+use crate::phases::directives::{block_code, file_code_ahead};
 use crate::phases::filters::Entrance;
 use crate::phases::handshake::{self, ERROR, INTERNAL_SERVER_ERROR, SPECIAL_RESPONSE, code};
 use crate::phases::run::log_no_vm;
