@@ -2,7 +2,7 @@
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// What stands for the last two digits.
+/// The alphabet: the two forms of base64 differ in the last two digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alphabet {
     /// `+` and `/`.
@@ -11,8 +11,8 @@ pub enum Alphabet {
     Url,
 }
 
-/// What stands before the padding, if it is base64. Padding need not be there, and nothing behind it is
-/// looked at.
+/// The bytes that the text stands for, if it is base64. Padding may be missing, and text behind it is
+/// ignored.
 #[must_use]
 pub fn decode(text: &[u8], alphabet: Alphabet) -> Option<Vec<u8>> {
     let digits = text.split(|&byte| byte == b'=').next().unwrap_or_default();

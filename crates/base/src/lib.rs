@@ -1,6 +1,5 @@
-//! What every layer needs and nothing else: units of the configuration language, dates, the log
-//! sink that lower layers write to, lines of it that are kept, how memory is given back. No threads, no
-//! system calls, no dependencies.
+//! The basis of all layers: units of the configuration language, dates, the trait of log sinks, kept lines of
+//! the log, how memory is given back. No threads, no system calls, no dependencies.
 #![forbid(unsafe_code)]
 
 pub mod base64;

@@ -9,7 +9,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
-    /// What code writes whatever is configured; nginx has no word for it in its lines.
+    /// Written whatever level is configured; nginx has no word for it in its lines.
     Stderr = 0,
     /// The server cannot run.
     Emerg = 1,

@@ -20,7 +20,7 @@ pub const HEADER_BYTES: usize = 336;
 /// a longer `Vary` are not stored.
 pub const NAME_MAX_BYTES: usize = 128;
 
-/// What stands in front of the key.
+/// The text in front of the key.
 const KEY_PREFIX: &[u8] = b"\nKEY: ";
 
 /// Places in the header, bytes from its beginning.
@@ -42,7 +42,7 @@ mod at {
     pub(super) const VARIANT: usize = 316;
 }
 
-/// What a stored response says of itself.
+/// The header of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredHeader<'b> {
     /// May be used until then, Unix seconds.

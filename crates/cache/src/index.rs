@@ -24,10 +24,10 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// Uses that are counted at most.
 pub const USES_MAX: u16 = (1 << 10) - 1;
 
-/// What is known of an object that is stored, or of a key that was asked for.
+/// The entry of an object that is stored, or of a key that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// What there is.
+    /// The stored form of the object.
     pub stored: Stored,
     /// How often it was asked for, up to [`USES_MAX`].
     pub uses: u16,
@@ -37,7 +37,7 @@ pub struct Object {
     pub updated_by: u16,
 }
 
-/// What there is of an object.
+/// The stored form of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// Nothing: it was asked for.
@@ -215,7 +215,7 @@ impl<'z> Index<'z> {
         self.table.slots()
     }
 
-    /// What is known of an object.
+    /// The entry of an object.
     #[must_use]
     pub fn get(&self, digest: Digest) -> Option<Object> {
         let (key, rest) = key(digest);
@@ -283,7 +283,7 @@ impl<'z> Index<'z> {
         self.change(digest, |used_s, updated_by| (updated_by == worker).then_some((used_s, 0))).map(|_| ())
     }
 
-    /// What there is of an object from here on; its uses stay, and an update of it has ended.
+    /// Replaces the stored form of an object. Its number of uses stays, and an update of it ends.
     ///
     /// # Errors
     /// When others were always faster.

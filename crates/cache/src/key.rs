@@ -49,13 +49,13 @@ impl Key {
         &self.text
     }
 
-    /// What the file is named by, as long as the response does not vary.
+    /// The digest that names the file, unless the response varies.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// What the file's header repeats.
+    /// The checksum of the key, which the file's header repeats.
     #[must_use]
     pub fn crc32(&self) -> u32 {
         self.crc32

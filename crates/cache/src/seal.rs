@@ -1,7 +1,7 @@
-//! What tells a file that was written whole from one that a power cut or a full disk has left: a header line
-//! of our own at the end of the stored head, `X-Pad: cw1 …`, with the body's length and checksums. nginx
-//! reads files that have it, hides the line from clients of `proxy_pass`, and writes files without it, which
-//! are trusted as nginx trusts them.
+//! The seal of a file shows that it was written completely, and not cut short by a power failure or a full
+//! disk. It is a header line at the end of the stored head, `X-Pad: cw1 …`, with the body's length and
+//! checksums. nginx reads files with a seal and hides the line from clients of `proxy_pass`. It writes files
+//! without one, which are trusted as nginx trusts them.
 //!
 //! The line covers the key and the head in front of it, not the fixed header: nginx writes that anew when a
 //! response is validated.
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::header::HEADER_BYTES;
 
-/// What the line begins with.
+/// The beginning of the line.
 const BEGIN: &[u8] = b"X-Pad: cw1 ";
 
 /// Its length with the line end, bytes: two checksums, a length and two spaces.
@@ -27,7 +27,7 @@ pub struct Seal {
     pub body_bytes: u64,
 }
 
-/// What a file's beginning and its length say of it.
+/// Whether a file is complete, by its beginning and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Soundness {
     /// Head and length are as they were written; the body can be compared with this.

@@ -41,7 +41,7 @@ pub type Stock = &'static [(&'static str, &'static str)];
 /// Reads the files of one configuration.
 pub struct Loader<'s> {
     source: &'s dyn Source,
-    /// What relative names are appended to, with the slash at its end.
+    /// The directory that relative names are appended to, with a slash at its end.
     conf_prefix: Vec<u8>,
     stock: Stock,
     files: Vec<ReadFile>,
@@ -66,7 +66,7 @@ pub fn dump(files: &[ReadFile]) -> Vec<u8> {
     dump
 }
 
-/// What encloses the statements that are read.
+/// The block or file around the statements that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     File,

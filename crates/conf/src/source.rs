@@ -22,7 +22,7 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// What the system says, with its number, which goes into nginx's message.
+    /// The system's error with its number, which goes into nginx's message.
     fn read(&self, path: &Path) -> io::Result<Bytes>;
 
     /// The files that a mask of the shell's kind matches (`*`, `?`, `[…]`), sorted by their bytes;
@@ -30,7 +30,7 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// What the system says, with its number.
+    /// The system's error with its number.
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>>;
 }
 
@@ -84,7 +84,7 @@ pub struct KeptFiles {
 #[derive(Clone)]
 struct KeptFile {
     content: Bytes,
-    /// What the file was when it was read, where that is known.
+    /// The identity of the file when it was read, if it is known.
     stamp: Option<Stamp>,
 }
 
@@ -163,7 +163,7 @@ fn stamp_of(path: &Path) -> Option<Stamp> {
 /// Largest content of what is no file, such as a pipe with passwords in it, bytes.
 const PIPE_MAX_BYTES: u64 = 1 << 20;
 
-/// What has no length has an end.
+/// A file without a length, such as a pipe, is read to its end.
 #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
 fn read_whole(path: &Path) -> io::Result<Bytes> {
     let file = std::fs::File::open(path)?;

@@ -113,7 +113,7 @@ pub struct Spec<C: 'static> {
     pub syntax: &'static str,
     /// The default, written as a directive; empty if there is none.
     pub default: &'static str,
-    /// What it does, in prose (Markdown).
+    /// Its description, in Markdown.
     pub doc: &'static str,
     /// A piece of a configuration that uses the directive: it can be loaded, and may be indented as a whole.
     /// Empty where the directive has no effect.

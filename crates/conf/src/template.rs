@@ -87,7 +87,7 @@ impl<Id> Template<Id> {
     }
 }
 
-/// What stands behind a `$`.
+/// The reference behind a `$`.
 enum Reference<'a> {
     Capture(u8),
     /// `length` counts the braces too.

@@ -20,11 +20,11 @@ pub struct Directive {
     pub args: Vec<Bytes>,
     /// The line of its `;` or `{`: the line that nginx blames.
     pub pos: Pos,
-    /// What stands behind the arguments.
+    /// Its block, or its end.
     pub body: Body,
 }
 
-/// What ends a directive.
+/// The end of a directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// `;`
@@ -135,8 +135,8 @@ impl Block {
         self.end()
     }
 
-    /// What comes behind the last directive: nothing, or why reading stopped there. A caller that iterates
-    /// over [`Block::directives`] by hand asks this afterwards.
+    /// Whether reading ended behind the last directive, or with an error. A caller that iterates over
+    /// [`Block::directives`] by hand asks for it afterwards.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 
 use crate::memcached::Fault;
 
-/// What memcached is asked to do.
+/// A command of memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names are those of the protocol")]
 pub enum Command {
@@ -21,7 +21,7 @@ pub enum Command {
     Version,
 }
 
-/// What a command is sent with.
+/// The arguments of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum With {
     /// A key and a value.
@@ -62,7 +62,7 @@ impl Command {
         Self::ALL[self as usize].0
     }
 
-    /// What it is sent with.
+    /// Its arguments.
     #[must_use]
     pub fn with(self) -> With {
         match self {
@@ -74,10 +74,10 @@ impl Command {
     }
 }
 
-/// What stands behind the key of a value that is stored.
+/// The parameters behind the key of a value that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storing {
-    /// What the client keeps with the value.
+    /// Flags that the client keeps with the value.
     pub flags: u32,
     /// How long it is kept, seconds; 0: as long as there is room.
     pub expires_s: u64,
@@ -106,10 +106,10 @@ pub fn push_line(command: Command, key: &[u8], more: &Storing, amount: u64, out:
     out.extend_from_slice(b"\r\n");
 }
 
-/// What came back.
+/// A reply of memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// What clients are told.
+    /// The status for the client.
     pub status: u16,
     /// How long it is, bytes.
     pub len: usize,

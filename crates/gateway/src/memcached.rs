@@ -7,10 +7,10 @@ use std::ops::Range;
 use clearway_base::log::Verbatim;
 use clearway_base::units::parse_number;
 
-/// What stands behind a value.
+/// The bytes behind a value.
 const TRAILER: &[u8] = b"\r\nEND\r\n";
 
-/// What is said of a key that is not there.
+/// The answer for a key that does not exist.
 const NOT_FOUND: &[u8] = b"END\r";
 
 /// Writes the request for a key (`$memcached_key`), in which what memcached cannot take is written as `%XX`;
@@ -35,7 +35,7 @@ pub fn push_key(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// What the first line says.
+/// The meaning of the first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A value of so many bytes.
@@ -52,7 +52,7 @@ pub enum Answer {
 /// The first line, and how many bytes of the input it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it says.
+    /// Its meaning.
     pub answer: Answer,
     /// Its length with the line end, bytes. Of a key that is not there it is the whole answer.
     pub len: usize,
@@ -67,7 +67,7 @@ pub enum Flags {
     Ignored,
 }
 
-/// What is wrong with an answer. Its text is nginx's.
+/// A fault of an answer. Its text is nginx's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The value of another key.
@@ -157,7 +157,7 @@ fn parse_digits(text: &[u8]) -> Option<u64> {
     parse_number(text).filter(|&number| i64::try_from(number).is_ok())
 }
 
-/// What the next bytes behind the first line are.
+/// The meaning of the next bytes behind the first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// How many of the input were looked at.

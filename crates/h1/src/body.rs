@@ -21,7 +21,7 @@ const CHUNK_SIZE_MAX: u64 = i64::MAX as u64 / 16;
 /// A chunk size has this many digits at most before the next ones count as overhead.
 const CHUNK_SIZE_DIGITS: u64 = 16;
 
-/// What a step of the decoder found.
+/// The result of a step of the decoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyEvent {
     /// All input is consumed and more is needed.
@@ -37,11 +37,11 @@ pub enum BodyEvent {
 pub struct Decoded {
     /// How many bytes of the input are done with, the event's data included.
     pub consumed: usize,
-    /// What they were.
+    /// Their meaning.
     pub event: BodyEvent,
 }
 
-/// What becomes of the trailer section behind the last chunk.
+/// The fate of the trailer section behind the last chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrailerSection {
     /// The trailer section is read and dropped.

@@ -48,10 +48,10 @@ pub struct BodyReader {
     decoder: BodyDecoder,
     /// Why there is no more to decode.
     fault: Option<Fault>,
-    /// What was received and belongs to nobody yet, decoded up to `at`.
+    /// Received bytes that were not taken yet, decoded up to `at`.
     input: Vec<u8>,
     at: usize,
-    /// What was decoded to be kept, framing included, bytes.
+    /// Bytes that were decoded to be kept, with framing.
     taken_bytes: u64,
 }
 
@@ -79,17 +79,17 @@ impl BodyReader {
         self.decoder.unlimit();
     }
 
-    /// What has come of it, without framing, bytes.
+    /// Bytes of the body that were received, without framing.
     pub fn received(&self) -> u64 {
         self.decoder.received()
     }
 
-    /// What is known to be missing of it, or of the current chunk, bytes.
+    /// Bytes of the body, or of the current chunk, that are known to be missing.
     pub fn remaining(&self) -> u64 {
         self.decoder.remaining()
     }
 
-    /// What was decoded to be kept, framing included, bytes.
+    /// Bytes that were decoded to be kept, with framing.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }

@@ -88,7 +88,7 @@ pub fn closes_connection(status: u16) -> bool {
     matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501)
 }
 
-/// What the `Connection` header of a response says.
+/// The value of the `Connection` header of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionHeader {
     /// `close`.

@@ -1,5 +1,4 @@
-//! What can be wrong with a request, what the peer is told, and the words for the error log.
-//! Plain data; any thread.
+//! Faults of a request: the status for the client, and the words for the error log. Plain data; any thread.
 
 use std::fmt;
 

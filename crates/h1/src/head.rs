@@ -33,7 +33,7 @@ pub enum HeadProgress {
     Complete,
 }
 
-/// What the client says about the connection (RFC 9112 §9.3).
+/// The client's wish for the connection (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionOption {
     /// Nothing: it depends on the version.
@@ -266,7 +266,7 @@ impl HeadParser {
         }
     }
 
-    /// What can be judged only with all headers known, in nginx's order.
+    /// Checks that need all headers, in nginx's order.
     fn finish(&mut self, head: &mut RequestHead, buf: &[u8]) -> Result<(), Fault> {
         let version = head.line.version;
         if !head.has(Known::Host) && version > Version::HTTP_10 {
@@ -296,9 +296,9 @@ impl HeadParser {
     }
 }
 
-/// What belongs to HTTP/1 alone.
+/// Facts that belong to HTTP/1 alone.
 impl HeadParser {
-    /// What the client says about the connection.
+    /// The client's wish for the connection.
     pub fn connection(&self) -> ConnectionOption {
         self.connection
     }
@@ -322,8 +322,8 @@ impl HeadParser {
         self.pos == 0
     }
 
-    /// What was received of the request line, behind empty ones, as far as nginx would have read: no more
-    /// than its current buffer holds.
+    /// The received part of the request line, without empty lines in front, as far as nginx would have read:
+    /// no more than its current buffer holds.
     pub fn received_line<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
         let start = self.start();
         let end = scan::skip_while(buf, start, |byte| !matches!(byte, b'\r' | b'\n'));

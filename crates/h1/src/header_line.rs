@@ -32,7 +32,7 @@ enum HeaderLineState {
     LastLineFeed,
 }
 
-/// What a step of the machine found.
+/// The result of a step of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Incomplete,

@@ -1,5 +1,5 @@
-//! What the owner of a connection may set: limits on what a peer controls, and how strict header names
-//! are taken. Plain data, frozen with the configuration; any thread.
+//! Options that the owner of a connection sets: limits on everything that a peer controls, and how strict
+//! header names are taken. Plain data, frozen with the configuration; any thread.
 
 /// Limits and options of the head parser, of a listener's default server.
 ///
@@ -22,7 +22,7 @@ pub struct Options {
     pub underscores: Underscores,
 }
 
-/// What becomes of a header line whose name has bytes other than letters, digits and `-`.
+/// The fate of a header line whose name has bytes other than letters, digits and `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidHeaders {
     /// `ignore_invalid_headers on`: the line is skipped; see `RequestHead::ignored`.

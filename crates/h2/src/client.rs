@@ -44,7 +44,7 @@ pub const INTERIM_HEADS_MAX: u32 = 1000;
 /// Streams that are opened before the server has said how many it takes.
 pub const STREAMS_FIRST_MAX: u32 = 100;
 
-/// What the owner of a connection may set.
+/// Limits that the owner of a connection sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Streams that are open at once, whatever more the server allows.
@@ -82,7 +82,7 @@ pub enum Event<'i> {
     Leaving(u32, u32),
 }
 
-/// What is received next.
+/// The kind of frame that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// The server's settings come before anything else.
@@ -328,7 +328,7 @@ impl Client {
         self.meter.useless().map_err(|_| Reason::Useless.into())
     }
 
-    /// What came for a stream that is not open: it is dropped where there was one.
+    /// Takes a frame for a stream that is not open. It is dropped if the stream existed.
     fn take_unknown(&mut self, stream: u32) -> Result<(), Failure> {
         if !self.streams.was_opened(stream) {
             return Err(Reason::UnknownStream(stream).into());

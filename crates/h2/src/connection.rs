@@ -40,16 +40,16 @@ const PAYLOAD_MAX_BYTES: u32 = PAYLOAD_MIN_MAX_BYTES;
 /// The longest part of a header block that is taken, bytes: heads may be larger than what was announced, and
 /// clients of nginx have sent them in one frame.
 const BLOCK_MAX_BYTES: u32 = 1 << 20;
-/// What a frame with a part of a header block may have besides that, bytes: padding and a priority.
+/// The most bytes of a frame beside its part of a header block: padding and a priority.
 const BLOCK_OVERHEAD_BYTES: usize = 261;
-/// What is looked at of a header block of which more is to come, bytes.
+/// Bytes of an incomplete header block that are looked at.
 const LOOKED_AT_BYTES: usize = 64;
 /// Frames that a header block may consist of besides the first one.
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// Control frames that wait for the client to read, bytes: with more, nothing is read from it.
 pub const CONTROL_MAX_BYTES: usize = 64 * 1024;
 
-/// What the owner of a connection may set.
+/// Limits that the owner of a connection sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Streams that are open at once (`http2_max_concurrent_streams`).
@@ -79,7 +79,7 @@ pub enum Event<'i> {
     Opened,
 }
 
-/// What is to be received next.
+/// The kind of frame that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Preface,
@@ -97,7 +97,7 @@ struct Pending {
     continuations: u32,
 }
 
-/// What a header block is.
+/// The meaning of a header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The head of a request.
@@ -624,7 +624,7 @@ impl Connection {
         Ok(Taken::Yes)
     }
 
-    /// What came for a stream that is not open: it never was, or it is over.
+    /// Takes a frame for a stream that is not open: it never was, or it is over.
     fn take_unknown<'i>(&mut self, frame: &'static str, stream: u32) -> Result<Option<Event<'i>>, Failure> {
         if stream > self.streams.last() || stream.is_multiple_of(2) {
             return Err(Reason::Idle(frame, stream).into());

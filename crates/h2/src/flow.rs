@@ -2,7 +2,7 @@
 
 use crate::frame::STREAM_MAX;
 
-/// What a window has where nobody has said anything, bytes.
+/// The size of a window before any setting, bytes.
 pub const WINDOW_FIRST_BYTES: u32 = 65_535;
 
 /// A window of the connection or of a stream, on either side. It may be negative: settings that shrink it

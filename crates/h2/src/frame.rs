@@ -11,7 +11,7 @@ pub const HEAD_BYTES: usize = 9;
 /// The longest payload that anybody may send without being asked, bytes.
 pub const PAYLOAD_MIN_MAX_BYTES: u32 = 16_384;
 
-/// What a client sends first of all.
+/// The first bytes of a client.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
@@ -148,7 +148,7 @@ impl FrameHead {
 /// The largest number of a stream, and of an increment of a window.
 pub const STREAM_MAX: u32 = 0x7fff_ffff;
 
-/// What a stream depends on (RFC 7540 §5.3; RFC 9113 wants it to be read and no more).
+/// The dependency of a stream (RFC 7540 §5.3; RFC 9113 wants it to be read and no more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
     /// The stream that it depends on; 0 is the root.
@@ -197,7 +197,7 @@ pub enum Frame<'p> {
     Priority(Priority),
     /// The stream is over, with this code of an error.
     Reset(u32),
-    /// What the other side wants.
+    /// The settings of the other side.
     Settings(Settings),
     /// The peer has seen this side's settings.
     SettingsAck,
@@ -289,7 +289,7 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
-    /// What was sent that may not be, whichever side has sent it.
+    /// Writes the fault without saying which side has committed it.
     pub(crate) fn write_what(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(head) => {

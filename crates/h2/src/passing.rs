@@ -7,7 +7,7 @@ use crate::frame::Rest;
 pub(crate) struct Passing {
     /// Whose body it is; 0 where it is skipped.
     pub(crate) stream: u32,
-    /// What is still to come of it, bytes.
+    /// Bytes that are still to come.
     pub(crate) left: u32,
     /// And behind that, bytes.
     pub(crate) padding: u32,

@@ -22,7 +22,7 @@ use crate::schedule::Urgency;
 /// HTTP/2, as requests have it.
 pub const HTTP_2: Version = Version(2000);
 
-/// What stands for the version in the request line (`$server_protocol`).
+/// The version in the request line (`$server_protocol`).
 const PROTOCOL: &[u8] = b"HTTP/2.0";
 
 /// Of `host`.
@@ -37,13 +37,13 @@ pub struct HeadLimits {
     pub head_bytes: usize,
     /// Fields of a head (`max_headers`).
     pub fields: usize,
-    /// What becomes of fields with unusual names (`ignore_invalid_headers`).
+    /// The fate of fields with unusual names (`ignore_invalid_headers`).
     pub unusual: Unusual,
-    /// What names with `_` are (`underscores_in_headers`).
+    /// Whether names with `_` are unusual (`underscores_in_headers`).
     pub underscores: Underscores,
 }
 
-/// What becomes of a field whose name has bytes other than letters, digits and `-`.
+/// The fate of a field whose name has bytes other than letters, digits and `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusual {
     /// The field is skipped.
@@ -52,7 +52,7 @@ pub enum Unusual {
     Kept,
 }
 
-/// What a name with `_` is.
+/// Whether a name with `_` is unusual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names say it")]
 pub enum Underscores {
@@ -132,7 +132,7 @@ impl HeadReader {
         Ok(self.fault.take())
     }
 
-    /// What the head that was read last says of its response, if it does.
+    /// The priority that the last head asks for its response, if it does.
     #[must_use]
     pub fn urgency(&self) -> Option<Urgency> {
         self.urgency
@@ -353,7 +353,7 @@ impl Reading<'_> {
         self.reader.pseudo = pseudo;
     }
 
-    /// What can be said only of the whole head, in nginx's order.
+    /// Checks that need the whole head, in nginx's order.
     fn finish(&mut self, rest: Rest) -> Result<(), HeadFault> {
         self.begin_line()?;
         if !self.reader.cookies.is_empty() {

@@ -42,7 +42,7 @@ struct Entry {
     due: u64,
 }
 
-/// What decides.
+/// The rule that decides which stream is next.
 #[derive(Debug)]
 enum Order {
     /// Rule 1.
@@ -103,7 +103,7 @@ impl Schedule {
         }
     }
 
-    /// What is left of closed streams.
+    /// Removes closed streams from the queues.
     fn clear_queues(&mut self) {
         match &mut self.order {
             Order::Turns(queue) => queue.clear(),
@@ -193,7 +193,7 @@ impl Schedule {
     }
 }
 
-/// What the client says.
+/// Priorities from the client.
 impl Schedule {
     /// The urgency of a stream, which is open or begins later.
     pub(crate) fn set_urgency(&mut self, id: u32, urgency: Urgency) {
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(turns(&mut schedule, 2), [1, 3], "it stays so");
     }
 
-    /// What may be said in any order.
+    /// Actions that may come in any order.
     #[derive(Clone, Debug)]
     enum Act {
         Open,

@@ -1,4 +1,4 @@
-//! What each side tells the other of itself (RFC 9113 §6.5).
+//! The settings that each side sends (RFC 9113 §6.5).
 
 use crate::frame::{FrameHead, PAYLOAD_MIN_MAX_BYTES, STREAM_MAX, Violation, flag, kind};
 
@@ -15,7 +15,7 @@ mod number {
 /// The longest payload that may be allowed, bytes.
 const PAYLOAD_MAX_BYTES: u32 = (1 << 24) - 1;
 
-/// What one frame says; `None` leaves what was said before.
+/// The settings of one frame; `None` leaves the earlier value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How large the table of header fields may become that the other side decodes with, bytes.

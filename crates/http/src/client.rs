@@ -22,7 +22,7 @@ pub struct Client {
     pub(crate) serial: u64,
     /// When it was accepted, on the clock of its loop.
     pub start_ms: u64,
-    /// What a proxy has sent before the first request.
+    /// Facts that a proxy has sent before the first request.
     pub front: Option<Box<Front>>,
 }
 
@@ -95,16 +95,16 @@ impl Client {
 pub struct Way<'c> {
     /// The client that sends it.
     pub client: &'c Client,
-    /// What it is answered with, to its end.
+    /// The generation that answers it to its end.
     pub setup: &'c Arc<Setup>,
-    /// What carries it.
+    /// The link that carries it.
     pub link: Link<'c>,
 }
 
-/// What has come before the first request of a connection.
+/// Bytes that have arrived before the first request of a connection.
 pub struct Front {
     proxied: Option<Box<Proxied>>,
-    /// What was received together with it.
+    /// Bytes that were received together with it.
     rest: Option<Box<Parts>>,
 }
 
@@ -114,17 +114,17 @@ impl Front {
         Self { proxied, rest }
     }
 
-    /// What the header says.
+    /// The contents of the header.
     pub(crate) fn proxied(&self) -> Option<&Proxied> {
         self.proxied.as_deref()
     }
 
-    /// What was received before the connection turned out to begin with a request.
+    /// Keeps bytes that were received before the connection turned out to begin with a request.
     pub fn put_rest(&mut self, rest: Box<Parts>) {
         self.rest = Some(rest);
     }
 
-    /// What was received behind the header: the beginning of the first request.
+    /// Takes the bytes that were received behind the header: the beginning of the first request.
     pub fn take_rest(&mut self) -> Option<Box<Parts>> {
         self.rest.take()
     }

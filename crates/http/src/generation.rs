@@ -26,17 +26,18 @@ pub struct Generation {
     ended: Option<Box<Ended>>,
 }
 
-/// What a generation is made of.
+/// The parts of a generation.
 pub struct GenerationParts {
     /// Which of its worker's generations it is; later ones have higher numbers, the first one 1.
     pub number: u64,
-    /// What is configured. Once nobody uses it, to be dropped where that may take its time.
+    /// The snapshot of the configuration. When it is not used any more it has to be dropped where that may
+    /// take time.
     pub snapshot: Arc<Snapshot>,
     /// The threads that stand for the loops. They end when this is dropped.
     pub identities: Arc<Identities>,
 }
 
-/// What is to be done when nobody uses a generation any more.
+/// The function that is called when a generation is not used any more.
 type Ended = dyn FnOnce(GenerationParts) + Send + Sync;
 
 impl Generation {
@@ -64,9 +65,9 @@ impl Drop for Generation {
     }
 }
 
-/// What a request is answered with: a generation of the configuration, and which of its addresses the
-/// connection was made to. Whatever runs a request holds it, from the first byte to the last, so that several
-/// requests of one connection can run at once, each in the generation that it was begun with.
+/// The setup of a request: a generation of the configuration, and the address that the connection was made
+/// to. Whatever runs a request holds the setup from the first byte to the last. So several requests of one
+/// connection can run at once, each in the generation in which it began.
 pub struct Setup {
     // Dropped before the generation, which is to be the last that holds them.
     snapshot: Arc<Snapshot>,
@@ -124,7 +125,7 @@ impl Setup {
     }
 }
 
-/// What a listener's connections are served with: a generation, by the address that they were made to.
+/// The setup for a listener's new connections: a generation, by the address that they are made to.
 struct Published {
     number: u64,
     /// In the order of the addresses of the socket, of which the last is the one that is bound.
@@ -235,7 +236,7 @@ impl Listener {
         Arc::new(AcceptLog { listener: Arc::clone(self), home })
     }
 
-    /// What is published for a connection that was made to the address that `local` finds out.
+    /// The published setup for a connection to the address that `local` finds out.
     pub fn published(&self, local: impl FnOnce() -> Option<SocketAddr>) -> Arc<Setup> {
         let published = self.published.load();
         let socket = published.socket();

@@ -53,7 +53,7 @@ pub struct Denied;
 
 /// The client that shakes hands, and what is known of it.
 pub struct About {
-    /// What it has said.
+    /// The ClientHello.
     pub hello: Arc<Hello>,
     /// The configuration.
     pub snapshot: Arc<Snapshot>,
@@ -107,18 +107,18 @@ impl Setup {
     }
 }
 
-/// What code wishes the library to be given.
+/// Wishes of the code to the TLS library.
 #[derive(Clone, Default)]
 pub struct Wishes {
     /// Certificates beside those of the configuration, or in place of them.
     pub shown: Shown,
-    /// What an authority says of the certificate that is shown (OCSP, in DER).
+    /// An OCSP answer for the certificate that is sent, in DER.
     pub answer: Option<Arc<[u8]>>,
     /// Versions that may be spoken, if not those of the configuration.
     pub versions: Option<Versions>,
     /// The session that the client asks for, in the library's own form.
     pub session: Option<Vec<u8>>,
-    /// What the code keeps of the client.
+    /// State that the code keeps of the client.
     pub remembered: Option<Remembered>,
 }
 
@@ -164,8 +164,8 @@ pub struct Met {
     pub version: Option<u16>,
     /// The server's certificate in DER.
     pub certificate: Option<Vec<u8>>,
-    /// What is wrong with it, by OpenSSL's number; 0 is nothing. Code may say another number.
+    /// The result of checking it, by OpenSSL's number; 0 is valid. Code may set another number.
     pub verification: i32,
-    /// What the server is shown.
+    /// The certificates for the server.
     pub shown: Shown,
 }

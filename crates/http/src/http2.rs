@@ -19,11 +19,11 @@ use crate::tables::Module;
 pub(crate) static HTTP2: Module =
     Module { name: "http2_settings", confs: &[&HTTP2_MAIN, &HTTP2_SERVER, &HTTP2_LOCATION], ..Module::EMPTY };
 
-/// What `http` says.
+/// Settings of `http`.
 pub static HTTP2_MAIN: ConfKey<Http2Main> = ConfKey::new(clearway_site::Level::Main);
-/// What each server says.
+/// Settings of each server.
 pub static HTTP2_SERVER: ConfKey<Http2Server> = ConfKey::new(clearway_site::Level::Server);
-/// What each location says.
+/// Settings of each location.
 pub static HTTP2_LOCATION: ConfKey<Http2Location> = ConfKey::new(clearway_site::Level::Location);
 
 settings! {
@@ -58,10 +58,10 @@ settings! {
     }
 }
 
-/// What a connection begins with.
+/// The parameters with which a connection begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Http2 {
-    /// What the client may have of it.
+    /// The limits for the client.
     pub limits: Limits,
     /// Bytes read at once.
     pub receive_bytes: usize,
@@ -82,7 +82,7 @@ impl Setup {
         self.snapshot().server(found.unwrap_or(self.address().default_server))
     }
 
-    /// What it says of HTTP/2.
+    /// Its settings for HTTP/2.
     #[must_use]
     pub fn http2(&self, server: &Server) -> Http2 {
         let conf = server.conf(&HTTP2_SERVER);
@@ -97,7 +97,7 @@ impl Setup {
         }
     }
 
-    /// What is said where no location is known.
+    /// The settings that hold while no location is known.
     #[must_use]
     pub fn location_of(&self, server: &Server) -> &CoreLocation {
         &self.snapshot().location(server.base).core

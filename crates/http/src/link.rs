@@ -26,7 +26,7 @@ use http1::Http1Link;
 use stream::{Stream, was_reset};
 use tls::Tls;
 
-/// What carries one request at a time. A subrequest has that of the request it belongs to.
+/// The link that carries one request at a time. A subrequest has the link of its main request.
 #[derive(Clone, Copy)]
 pub enum Link<'c> {
     /// A connection that carries one request after the other, on its transport.
@@ -77,7 +77,7 @@ impl<'c> Link<'c> {
         }
     }
 
-    /// What the kernel knows of the connection, if it is TCP's.
+    /// The kernel's facts about the connection, if it is TCP.
     pub(crate) fn tcp_info(self) -> Option<TcpInfo> {
         match self {
             Self::Http1(link) => link.transport.tcp_info(),
@@ -135,7 +135,7 @@ impl<'c> Link<'c> {
     }
 }
 
-/// What is counted, and told.
+/// Counters and facts.
 impl Link<'_> {
     /// The body is not as long as was announced.
     pub(crate) fn note_malformed(self) {
@@ -233,7 +233,8 @@ impl Link<'_> {
         }
     }
 
-    /// What is written next is the last, if it is so long, and the client may learn that at once.
+    /// Announces that the next write, if it has so many bytes, is the last one: the client may learn that at
+    /// once.
     pub(crate) fn end_behind(self, bytes: usize) {
         if let Self::Http1(link) = self
             && let Some(tls) = link.transport.tls()

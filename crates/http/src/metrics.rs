@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use clearway_metrics::{Counter, Family, Kind, Label, Metric, PerLoop, Put, Value};
 use clearway_site::regex;
 
-/// What is counted here, for the module `core`.
+/// The metrics of this file, for the module `core`.
 pub(crate) static ALL: &[Metric] = &[
     Metric::Values(&HANDLED, put_handled),
     Metric::Values(&CONNECTIONS, put_connections),
@@ -89,7 +89,7 @@ const CODES_FIRST: usize = 100;
 /// How many there are; what is outside is counted together.
 const CODES: usize = 500;
 
-/// What one loop's connections have counted.
+/// The counters of one loop's connections.
 #[repr(align(128))]
 struct Tally {
     handled: AtomicU64,
@@ -147,7 +147,7 @@ const WRITING: u8 = 2;
 /// Beside one of the two above: the response is sent, and what the client still sends is dropped.
 const LINGERING: u8 = 4;
 
-/// What a connection is counted as. Written by its task only; the number is that of its loop.
+/// The state under which a connection is counted. Written by its task only; the number is that of its loop.
 #[derive(Debug, Default)]
 pub struct Stage(AtomicU8);
 
@@ -282,7 +282,7 @@ impl Tally {
     }
 }
 
-/// What `stub_status` shows.
+/// The numbers of `stub_status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// Connections by state.
@@ -332,9 +332,9 @@ impl Numbers {
     }
 }
 
-/// What other processes of the server have to do with.
+/// The other processes of the server.
 struct Beside {
-    /// What they have counted.
+    /// Their counts.
     others: fn() -> Numbers,
     /// The next serial number of a connection, which all draw from one place.
     next_serial: fn() -> u64,
@@ -357,7 +357,7 @@ pub(crate) fn next_serial() -> u64 {
     }
 }
 
-/// What all processes of the server have counted, since it began.
+/// The counts of all processes of the server, since it began.
 #[must_use]
 pub fn numbers() -> Numbers {
     match BESIDE.get() {
@@ -366,7 +366,7 @@ pub fn numbers() -> Numbers {
     }
 }
 
-/// What this process has counted, since it started.
+/// The counts of this process, since it started.
 #[must_use]
 pub fn here() -> Numbers {
     let none = Numbers { accepted: clearway_net::metrics::ACCEPTED.value(), ..Numbers::default() };

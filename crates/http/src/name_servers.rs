@@ -9,7 +9,7 @@ use std::time::Duration;
 use clearway_runtime::LoopRef;
 use clearway_site::{ConfKey, Level, Setting, settings};
 
-/// What locations are told about it.
+/// The name servers of locations.
 pub static NAME_SERVERS: ConfKey<NameServersConf> = ConfKey::new(Level::Location);
 
 settings! {
@@ -23,14 +23,14 @@ settings! {
 }
 
 impl NameServersConf {
-    /// What is asked, and for how long.
+    /// The name servers, and how long they are asked.
     #[must_use]
     pub fn asked(&self) -> AskedServers {
         AskedServers { servers: Option::clone(&self.asked), timeout: *self.timeout }
     }
 }
 
-/// What is asked for addresses.
+/// The name servers of a location.
 #[derive(Clone)]
 pub struct AskedServers {
     /// Nothing where the configuration names none.
@@ -45,7 +45,7 @@ pub trait NameServers: Send + Sync {
     fn resolve(&self, home: LoopRef, name: &[u8], timeout: Duration) -> Resolving;
 }
 
-/// What a question comes to.
+/// The future of a question.
 pub type Resolving = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Unresolved>> + Send>>;
 
 /// Why there are no addresses.
@@ -53,6 +53,6 @@ pub type Resolving = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Unresolved>
 pub enum Unresolved {
     /// No name server can be asked.
     NoServers,
-    /// What they have said, as nginx puts it: `3: Host not found`.
+    /// The failure, as nginx words it: `3: Host not found`.
     Failed(String),
 }

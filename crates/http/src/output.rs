@@ -91,21 +91,21 @@ enum ResponseSource {
     Ended,
 }
 
-/// What follows the body.
+/// The trailers behind the body.
 #[derive(Default)]
 struct TrailerState {
     trailers: Option<Trailers>,
-    /// What they have come to, once the body has been made; behind the lines that were passed on.
+    /// The finished lines, once the body has been made; behind lines that were passed on.
     lines: Headers,
 }
 
-/// What most responses have nothing of.
+/// State that most responses do not need.
 #[derive(Default)]
 struct Unusual<'c> {
     failure: Option<SendFailure>,
     pace: Option<Pace>,
     lookout: Option<Lookout<'c>>,
-    /// What a header filter wants to be answered instead.
+    /// The answer that a header filter wants instead.
     refusal: Option<Answer>,
     /// How many answers were refused before.
     refusals: u32,
@@ -260,12 +260,12 @@ impl<'c> OutputState<'c> {
         self.progress != Progress::HeadOpen
     }
 
-    /// What the socket took, bytes (`$bytes_sent`).
+    /// Bytes that the socket has taken (`$bytes_sent`).
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sink.sent_bytes()
     }
 
-    /// What the socket took besides the head, bytes (`$body_bytes_sent`). As in nginx that counts the
+    /// Bytes that the socket has taken without the head (`$body_bytes_sent`). As in nginx that counts the
     /// framing of chunks and `100 Continue`.
     pub(crate) fn body_sent_bytes(&self) -> u64 {
         self.sink.sent_bytes().saturating_sub(u64::from(self.head_bytes))
@@ -333,7 +333,7 @@ impl<'c> OutputState<'c> {
         is_due
     }
 
-    /// What to answer instead of the response that was made.
+    /// The answer in place of the response that was made.
     #[inline]
     pub(crate) fn take_refusal(&mut self) -> Option<Answer> {
         let unusual = self.unusual.as_mut()?;

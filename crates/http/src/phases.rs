@@ -61,10 +61,10 @@ impl clearway_site::Engine for Http {
 /// Does its part in a phase.
 pub type Handler = for<'a, 'c> fn(Exchange<'a, 'c>) -> Step<'a>;
 
-/// What a handler that has to wait for something runs on with.
+/// The future of a handler that has to wait.
 pub type Wait<'a> = Pin<Box<dyn Future<Output = Step<'static>> + Send + 'a>>;
 
-/// What a handler answers.
+/// The answer of a handler.
 pub enum Step<'a> {
     /// The handler does not answer; the next one is asked.
     Declined,

@@ -82,7 +82,7 @@ fn typed_value(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence 
 }
 
 impl Request<'_> {
-    /// What the proxy in front has said of the connection.
+    /// The facts that the proxy in front has sent about the connection.
     pub fn proxied(&self) -> Option<&Proxied> {
         self.client.front.as_ref()?.proxied()
     }

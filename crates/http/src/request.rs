@@ -49,7 +49,7 @@ use clearway_site::{
 /// How often a request may be redirected internally.
 const REDIRECTS_MAX: u8 = 10;
 
-/// What is being done first.
+/// The first action for the error log.
 pub(crate) fn reading_line(arrival: Arrival) -> &'static str {
     match arrival {
         Arrival::Alone => "reading client request line",
@@ -57,7 +57,7 @@ pub(crate) fn reading_line(arrival: Arrival) -> &'static str {
     }
 }
 
-/// What is being done in the log phase.
+/// The action for the error log in the log phase.
 const LOGGING: &str = "logging request";
 
 /// A text of a request: a part of the received head, or made later.
@@ -103,7 +103,7 @@ pub(crate) enum SentTarget {
     Replaced,
 }
 
-/// What `rewrite` has done to a node.
+/// The changes that `rewrite` has made to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rewriting {
     /// Whether a location is looked for again when the phase is over.
@@ -117,10 +117,10 @@ impl Rewriting {
         Self { wanted: Wanted::Nothing, place: LocationState::Found, pass: Pass::AsSaid };
 }
 
-/// What becomes of a request that one of the locations it went through passes on.
+/// The fate of a request that one of its former locations passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// What its location says.
+    /// As its location says.
     AsSaid,
     /// An error: it was to be passed on, and the `if` where it went on says of no server.
     Nowhere,
@@ -135,7 +135,7 @@ pub(crate) enum LocationState {
     Lost,
 }
 
-/// What follows an `alias` that names a whole file.
+/// The rest of an `alias` that names a whole file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AliasTail {
     /// Nothing.
@@ -160,7 +160,7 @@ pub(crate) enum ErrorPages {
     BuiltIn,
 }
 
-/// What stands for the request line (`$request`).
+/// The source of the request line (`$request`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestLine {
     /// The line, once it was parsed.
@@ -196,7 +196,7 @@ pub(crate) enum Stage {
     Logged,
 }
 
-/// What `set $limit_rate` has said, bytes per second.
+/// The value of `set $limit_rate`, bytes per second.
 pub(crate) static LIMIT_RATE: ContextKey<u64> = ContextKey::new(Lasts::Inherited);
 
 /// A charset in place of what the location says.
@@ -205,7 +205,7 @@ static CHARSET_OVERRIDE: ContextKey<Box<[u8]>> = ContextKey::new(Lasts::ToTheEnd
 /// The client's address, where it is not that of the peer that connected.
 static CHANGED_PEER: ContextKey<clearway_net::PeerAddr> = ContextKey::new(Lasts::Inherited);
 
-/// What the client called the server.
+/// The host that the client has named.
 #[derive(Clone)]
 pub(crate) enum Host {
     /// Nothing.
@@ -216,7 +216,7 @@ pub(crate) enum Host {
     Lowered(Box<[u8]>),
 }
 
-/// What was done with a body that came in chunks.
+/// The state of a body that came in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunks {
     /// The body is unread or stored, or there is none.
@@ -247,13 +247,13 @@ pub struct Request<'c> {
     pub(crate) started_ms: u64,
     /// Which request of its connection this is, from 1.
     pub(crate) number: u64,
-    /// What is being done, for the error log: `while …`.
+    /// The action for the error log: `while …`.
     pub(crate) action: &'static str,
     pub(crate) line: RequestLine,
     pub(crate) arrival: Arrival,
     pub(crate) root_test: RootTest,
     pub(crate) stage: Stage,
-    /// What handlers have read of the body as it was sent, bytes.
+    /// Bytes of the body as sent that handlers have read.
     pub(crate) body_bytes: u64,
     /// Whether what came in chunks was dropped: `$content_length` says 0 then.
     pub(crate) chunks: Chunks,
@@ -346,7 +346,7 @@ impl<'c> Request<'c> {
         }
     }
 
-    /// What it shares with its subrequests, and those with theirs.
+    /// The state that it shares with its subrequests, and those with theirs.
     pub(crate) fn tree(&self) -> Arc<Tree<'c>> {
         self.values.tree(|| self.head_parts())
     }
@@ -393,7 +393,7 @@ impl<'c> Request<'c> {
     }
 }
 
-/// What was asked.
+/// The request of the client.
 impl<'c> Request<'c> {
     /// The method; `Other` has its name in `method_name`.
     pub fn method(&self) -> Method {
@@ -459,7 +459,7 @@ impl<'c> Request<'c> {
         (self.line == RequestLine::AsReceived).then(|| self.received_line().unwrap_or_default())
     }
 
-    /// What was received of the request line.
+    /// The received part of the request line.
     fn received_line(&self) -> Option<&[u8]> {
         let line = self.parts.parser.received_line(self.received());
         (!line.is_empty()).then_some(line)
@@ -514,7 +514,7 @@ impl<'c> Request<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenUp;
 
-/// What expressions and variables leave behind.
+/// Results of expressions and variables.
 impl<'c> Request<'c> {
     /// Runs an expression. If it matches, `$1` to `$9` and its named groups are what it has captured.
     ///

@@ -3,7 +3,7 @@
 
 use clearway_site as site;
 
-/// What runs requests here. What it puts into the tables says `phases`, above all that reads them.
+/// The engine of this crate, for the tables of `site`. `phases` fills them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Http;
 
@@ -13,7 +13,7 @@ pub type Load = site::Load<Http>;
 pub type HttpLoader = site::HttpLoader<Http>;
 /// An `http` block that can be loaded.
 pub type Checked = site::Checked<Http>;
-/// What is left of a check.
+/// The result of a check that is kept.
 pub type Remains = site::Remains<Http>;
 /// The tables of one module. Always a `static`.
 pub type Module = site::Module<Http>;
@@ -23,7 +23,7 @@ pub type FilterSpec = site::FilterSpec<Http>;
 pub type PhaseHandler = site::PhaseHandler<Http>;
 /// A handler in a location.
 pub(crate) type PhaseEntry = site::PhaseEntry<Http>;
-/// What decides at load whether a handler or filter takes part in a location.
+/// The facts that decide at load whether a handler or filter takes part in a location.
 pub type Enabling<'a> = site::Enabling<'a, Http>;
 /// A loaded configuration.
 pub type Snapshot = site::Snapshot<Http>;
@@ -31,13 +31,13 @@ pub type Snapshot = site::Snapshot<Http>;
 pub type Location = site::Location<Http>;
 /// A variable that a module offers.
 pub type VariableSpec = site::VariableSpec<Http>;
-/// What a `VariableSpec` stands for.
+/// The kind of a `VariableSpec`.
 pub type VariableKind = site::VariableKind<Http>;
 /// Names that the configuration uses, while it is read.
 pub type VariableNames = site::VariableNames<Http>;
 /// The meanings of a configuration's variables, by number.
 pub(crate) type Variables = site::Variables<Http>;
-/// What `set` writes to.
+/// The target of a `set`.
 pub type Target = site::Target<Http>;
 
 /// Stands in the list of modules where bodies of subrequests come in: what is before it filters the body of

@@ -19,7 +19,7 @@ use crate::name_servers::{AskedServers, NAME_SERVERS};
 use crate::output::view::View;
 use crate::request::Request;
 
-/// What each server says of TLS; nothing where it has no certificate and refuses no handshakes.
+/// The TLS settings of each server; `None` if it has no certificate and refuses no handshakes.
 pub static SERVER_TLS: ConfKey<TlsConf> = ConfKey::new(clearway_site::Level::Server);
 
 settings! {
@@ -32,7 +32,7 @@ settings! {
 
 /// How a server speaks TLS.
 pub struct ServerTls {
-    /// What handshakes are made with; nothing if it has no certificate.
+    /// The acceptor of handshakes; `None` if the server has no certificate.
     pub acceptor: Option<Arc<dyn Accept>>,
     /// Which clients are spoken with.
     pub handling: SniHandling,
@@ -116,7 +116,7 @@ pub trait Accept: Send + Sync {
 /// A client that has said hello.
 #[derive(Clone, Copy)]
 pub struct ClientHello<'a> {
-    /// What it has said.
+    /// The ClientHello.
     pub hello: &'a Hello,
     /// Whether it may agree on HTTP/2.
     pub http2: OfferedHttp2,
@@ -124,7 +124,7 @@ pub struct ClientHello<'a> {
     pub home: LoopRef,
     /// Name servers of the server whose handshake it is.
     pub names: &'a AskedServers,
-    /// What code has wished for.
+    /// Wishes of handshake code.
     pub wishes: &'a Wishes,
 }
 
@@ -146,7 +146,7 @@ pub struct Opening {
     pub claim: Claim,
 }
 
-/// What a client says of a session that it has had.
+/// The session that a client claims to have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Nothing.
@@ -170,15 +170,15 @@ impl From<LoadError> for Unaccepted {
     }
 }
 
-/// What answers a hello.
+/// The server that answers a hello.
 pub struct Chosen<'a> {
     /// The server that has the host, or the default one.
     pub id: ServerId,
     /// The host that was asked for, if a server has it: in lower case.
     pub host: Option<Box<[u8]>>,
-    /// What the server says that has it, or the default one; nothing if it says nothing of TLS.
+    /// The settings of the server with that name, or of the default one; `None` if it has none for TLS.
     pub server: Option<&'a ServerTls>,
-    /// What the handshake is made with: that server's, or the default one's.
+    /// The acceptor of the handshake: that server's, or the default one's.
     pub acceptor: Option<&'a Arc<dyn Accept>>,
     /// Name servers of the server that it is made with.
     pub names: AskedServers,
@@ -187,7 +187,7 @@ pub struct Chosen<'a> {
 }
 
 impl Setup {
-    /// What answers a client that asks for the host of this name (SNI).
+    /// The server that answers a client which asks for the host of this name (SNI).
     ///
     /// # Errors
     /// The name is none, or an expression could not be matched.

@@ -54,7 +54,7 @@ impl Chunk {
         self.ends.iter_mut().for_each(|end| *end -= written);
     }
 
-    /// What is written.
+    /// The bytes to write.
     pub(crate) fn payload(&self) -> Cow<'_, [u8]> {
         match self.gzip {
             None => Cow::Borrowed(&self.bytes),
@@ -62,7 +62,7 @@ impl Chunk {
         }
     }
 
-    /// What a write that ended behind the first `written` bytes of the payload has cost.
+    /// The loss of a write that ended behind the first `written` bytes of the payload.
     pub(crate) fn cut(&self, written: usize) -> Cut {
         if self.gzip.is_some() {
             return Cut { missing: self.count(), torn: Torn::No };
@@ -74,7 +74,7 @@ impl Chunk {
     }
 }
 
-/// What became of a chunk that was not written to its end.
+/// The loss of a chunk that was not written to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     /// Lines that are not there completely.

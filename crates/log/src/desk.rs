@@ -28,7 +28,7 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 const WAITING_LINES_MAX: u64 = 65_536;
 /// Bytes that may wait for all stuck destinations together.
 const WAITING_BYTES_ALL_MAX: usize = 32 << 20;
-/// What one destination may have waiting even if others use up what all may have, bytes.
+/// Bytes that may wait for one destination even if others use up the common limit.
 const WAITING_BYTES_SURE: usize = 256 << 10;
 
 /// Destinations that block together.
@@ -36,7 +36,7 @@ const WAITING_BYTES_SURE: usize = 256 << 10;
 pub(crate) enum Lane {
     /// Regular files of a device.
     Device(u64),
-    /// What blocks for itself, by its number among the destinations.
+    /// A destination that blocks by itself, by its number.
     Own(u64),
     /// The data base of time zones.
     Zone,
@@ -50,7 +50,7 @@ pub(crate) enum Target {
     Syslog(Peer),
 }
 
-/// What `buffer=`, `flush=` and `gzip=` of an `access_log` say.
+/// The parameters `buffer=`, `flush=` and `gzip=` of an `access_log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffering {
     /// Lines gather until the next one would go beyond this many bytes.
@@ -203,7 +203,7 @@ pub(crate) enum Patience {
     None,
 }
 
-/// What there is to say after a job.
+/// The messages after a job.
 #[derive(Debug)]
 pub(crate) struct Told {
     /// The destination of the job.
@@ -214,7 +214,7 @@ pub(crate) struct Told {
     pub(crate) unopened: Option<OpenError>,
 }
 
-/// What the writer's threads share.
+/// The state that the writer's threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     slots: BTreeMap<u64, Slot>,
@@ -237,7 +237,7 @@ pub(crate) struct Desk {
 pub(crate) struct Roles {
     /// The number of the thread on duty; 0 before there was one.
     pub(crate) duty: u32,
-    /// What the one on duty is at.
+    /// The lane that the thread on duty works at.
     pub(crate) working: Option<Lane>,
     /// Jobs that were begun on duty.
     pub(crate) jobs: u64,

@@ -206,7 +206,7 @@ fn write_all(mut file: &File, payload: &[u8], torn: Torn) -> (usize, io::Result<
     (written, Ok(()))
 }
 
-/// What went wrong lately with writing a log.
+/// Recent failures to write a log.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     /// The second (since the epoch) in which the disk was full: not tried again before the next one.

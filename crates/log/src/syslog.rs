@@ -32,7 +32,7 @@ const FACILITIES: [&str; 24] = [
     "local7",
 ];
 
-/// What `syslog:server=…,facility=…,severity=…,tag=…,nohostname` says.
+/// The parameters in `syslog:server=…,facility=…,severity=…,tag=…,nohostname`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     server: Server,

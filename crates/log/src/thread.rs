@@ -24,7 +24,7 @@ use crate::writer::{Shared, lock};
 const STUCK_AFTER: Duration = Duration::from_millis(100);
 /// Threads at most: one destination less may be stuck before others have to wait.
 const THREADS_MAX: usize = 8;
-/// What is taken off the queue before it is written, bytes.
+/// Bytes that are taken off the queue before they are written.
 const BATCH_BYTES: usize = 256 << 10;
 /// How long lines gather while many come.
 const NAP: Duration = Duration::from_millis(5);
@@ -37,8 +37,8 @@ const WAKES_MAX: u32 = 256;
 /// … within this time, it is time for naps. A few requests in a row that write ten lines each are not many:
 /// where their client reads the log at once it finds the lines there, not after a nap.
 const WAKES_TIME: Duration = Duration::from_millis(50);
-/// What it asks for at a stretch, microseconds, the least that can be asked for: a thread that wakes for
-/// a line is let in before the slice of the thread that runs there is over.
+/// The slice of time that the thread asks for, microseconds, the least that is allowed: a thread that wakes
+/// for a line is let in before the slice of the running thread is over.
 const SLICE_US: u64 = 100;
 /// Lost lines are reported at most this often.
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -165,7 +165,7 @@ impl Pace {
         Self { mode: Mode::Sleeps, count: 0, since: Instant::now() }
     }
 
-    /// What to do after so many lines have been written.
+    /// The next action after so many lines have been written.
     fn next(&mut self, lines: usize) -> &Mode {
         match self.mode {
             Mode::Naps => {
@@ -306,7 +306,7 @@ fn finish(
     Err(Relieved)
 }
 
-/// What was asked for between two drains, and what time brings.
+/// The work between two drains: requests from other threads, and timers.
 fn keep_house(shared: &Shared) {
     shared.chores.store(false, Ordering::SeqCst);
     let mut desk = lock(&shared.desk);

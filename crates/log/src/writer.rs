@@ -327,7 +327,7 @@ pub(crate) struct Line {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What producers, boot and the writer's threads share.
+/// The state that producers, boot and the writer's threads share.
 pub(crate) struct Shared {
     pub(crate) opener: Box<dyn Opener>,
     pub(crate) queue: Ring<Line>,
@@ -436,7 +436,7 @@ struct Handle {
     path: Option<PathBuf>,
     /// Tells the desk that no more lines come.
     closed: Arc<AtomicBool>,
-    /// What a buffer stands in front of.
+    /// The file behind a buffer.
     _behind: Option<Arc<Handle>>,
 }
 

@@ -20,7 +20,7 @@ const CHUNK_NAME_BYTES: usize = 59;
 #[derive(Debug)]
 pub struct Code {
     number: u32,
-    /// What stands in front of `(nginx.conf:12)`: `content_by_lua`.
+    /// The name in front of `(nginx.conf:12)`: `content_by_lua`.
     directive: String,
     chunk: CString,
     source: CodeSource,
@@ -78,7 +78,7 @@ impl Code {
         &self.directive
     }
 
-    /// What errors name.
+    /// The name in errors.
     #[must_use]
     pub fn chunk(&self) -> &CString {
         &self.chunk

@@ -11,7 +11,7 @@ use clearway_luajit::{Address, Stack, Value};
 /// Tables within each other, the value itself included: what goes on for longer is taken for a circle.
 pub(crate) const DEPTH_MAX: usize = 100;
 
-/// What is copied at a time.
+/// The most bytes that are copied at a time.
 pub(crate) const BYTES_MAX: usize = 1 << 30;
 
 const NIL: u8 = 0;
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// What the code returns, in another VM, as that tells it; or why it is not copied.
+    /// The values that the code returns, in another VM; or the reason why they cannot be copied.
     fn copied(code: &str, told: &str) -> Result<String, String> {
         let (mut from, mut to) = (Vm::new(None).unwrap(), Vm::new(None).unwrap());
         let code = from.load(code.as_bytes(), c"=from").unwrap();

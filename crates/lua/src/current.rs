@@ -118,7 +118,7 @@ impl LuaPhase {
         }
     }
 
-    /// What `ngx.get_phase()` says.
+    /// The text of `ngx.get_phase()`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -210,28 +210,28 @@ impl Phases {
     }
 }
 
-/// What a run of Lua is for. Touched by the poll that runs it.
+/// The purpose of a run of Lua. Touched by the poll that runs it.
 pub struct Current<'a> {
     /// Which directive's code it is.
     pub phase: LuaPhase,
-    /// What Rust keeps for this VM: caches, and what the configuration gave it.
+    /// The state of this VM in Rust: caches, and settings of the configuration.
     pub vm: &'a mut VmState,
     pub(crate) stage: Option<&'a mut (dyn Stage + 'a)>,
     /// Takes lines where there is no request.
     pub(crate) sink: Option<&'a dyn Sink>,
-    /// What the code waits for, or how it ends; looked at when it has yielded.
+    /// The wait or the end of the code; looked at when it has yielded.
     pub(crate) pause: Option<Pause>,
-    /// What stands in `ngx.arg`.
+    /// The values of `ngx.arg`.
     pub(crate) args: Args,
     /// The threads of the run, where there can be some.
     pub(crate) threads: Option<&'a mut Threads>,
-    /// What it is for, where that is no request.
+    /// Its purpose, if that is no request.
     pub(crate) alone: Option<&'a Arc<Alone>>,
-    /// What is kept for code that runs once, for nothing.
+    /// State of code that runs once, without a request.
     own: Option<Box<Kept>>,
 }
 
-/// What stands in `ngx.arg`.
+/// The values of `ngx.arg`.
 #[derive(Debug, Default)]
 pub(crate) enum Args {
     /// Nothing.
@@ -266,7 +266,7 @@ pub(crate) enum Pause {
     /// For nothing: a light thread begins.
     Spawn {
         child: Coroutine,
-        /// What has spawned it ([`Call::thread`]).
+        /// The thread that has spawned it ([`Call::thread`]).
         parent: usize,
     },
     /// Until one of these light threads is over.
@@ -452,7 +452,7 @@ impl<'a> Current<'a> {
     }
 }
 
-/// What a thread yields that waits for the server. No address of anything.
+/// The value that a thread yields when it waits for the server; it is no address.
 pub(crate) const MARK: Address = Address(0x10a);
 
 /// Where a client shakes hands, and there is no request.
@@ -534,7 +534,7 @@ pub fn allow(call: &mut Call<'_>, allowed: Phases) -> Result<LuaPhase, Raise> {
     }
 }
 
-/// What is said of a phase that is not in `allowed`.
+/// The error for a phase that is not in `allowed`.
 pub(crate) fn objection(phase: LuaPhase, allowed: Phases) -> Option<String> {
     if allowed.has(phase) {
         return None;

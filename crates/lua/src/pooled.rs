@@ -27,7 +27,7 @@ use crate::vm::settings::LUA_MAIN;
 use crate::vm::state::VmPlace;
 use crate::vm::{vms, workers};
 
-/// What the configuration says of them, and the VMs.
+/// The settings for pools of Lua, and their VMs.
 pub(crate) static POOLED: ConfKey<PooledMain> = ConfKey::new(Level::Main);
 
 settings! {

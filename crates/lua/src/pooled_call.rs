@@ -25,7 +25,7 @@ use crate::vm::state::VmPlace;
 /// garbage is collected behind a call.
 const COLLECT_BYTES: usize = 8 << 20;
 
-/// What is called.
+/// The function to call, and its arguments.
 pub(crate) struct Call {
     /// The names of a module and of its function, and the arguments, copied.
     pub(crate) arguments: Vec<u8>,
@@ -36,7 +36,7 @@ pub(crate) struct Call {
     pub(crate) caller: VmPlace,
 }
 
-/// What comes back.
+/// The result of a call.
 pub(crate) enum PooledOutcome {
     /// Results, copied.
     Returned(Vec<u8>),
@@ -84,7 +84,7 @@ impl Worker {
         coroutine
     }
 
-    /// What the call has delivered; and the VM is made ready for the next one.
+    /// Takes the results of the call, and makes the VM ready for the next one.
     fn finish(&self) -> Option<Result<Vec<u8>, String>> {
         let mut interpreter = self.slot.try_enter(&Context::from_waker(&self.waker))?;
         let delivered = interpreter.state.delivered.take();

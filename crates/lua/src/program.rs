@@ -34,7 +34,7 @@ pub(crate) enum Which {
     Errors,
 }
 
-/// What a read is for.
+/// The purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     All,
@@ -68,7 +68,7 @@ impl Lack {
     }
 }
 
-/// What a read ends with: the data, or what there was of it.
+/// The result of a read: the data, or the part that there was.
 pub(crate) type Taken = Result<Vec<u8>, (Lack, Vec<u8>)>;
 
 #[derive(Default)]
@@ -77,7 +77,7 @@ struct Pipe {
     is_busy: bool,
     /// Wakes the one that waits (rule 1).
     waker: Option<Waker>,
-    /// What was read and not taken.
+    /// Bytes that were read and not taken.
     held: Vec<u8>,
     has_ended: bool,
 }
@@ -96,7 +96,7 @@ impl Pipe {
         debug_assert!(self.end.is_none() && self.waker.is_none(), "nothing waits for a pipe that is closed");
     }
 
-    /// What is wanted, if it is there; `seen` bytes were looked at before.
+    /// Takes the wanted data, if it is there; `seen` bytes were looked at before.
     fn take(&mut self, wanted: Wanted, seen: &mut usize) -> Option<Taken> {
         let is_over = self.has_ended;
         debug_assert!(*seen <= self.held.len(), "what was looked at is there until it is taken");
@@ -247,7 +247,7 @@ async fn take_end(program: Arc<Program>) {
     }
 }
 
-/// What stands between a pipe and the next one that uses it.
+/// Marks a pipe as in use until it is dropped.
 struct Busy(Arc<Program>, Which);
 
 impl Drop for Busy {
@@ -261,7 +261,7 @@ impl Drop for Busy {
     }
 }
 
-/// What asking for the end of a program comes to.
+/// The result of asking for the end of a program.
 pub(crate) enum Asked {
     Refused(&'static str),
     Ended(Option<Exit>),

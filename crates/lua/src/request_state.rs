@@ -55,7 +55,7 @@ impl Drop for RequestState {
     }
 }
 
-/// What changes.
+/// The state that changes.
 #[derive(Default)]
 pub(crate) struct Kept {
     /// The table `ngx.ctx`.
@@ -63,7 +63,7 @@ pub(crate) struct Kept {
     /// A body that is kept until its length is known, as the client needs that.
     pub(crate) buffered: Option<Vec<u8>>,
     pub(crate) response: Response,
-    /// What code has ended with last (`ngx.exit`); 0: nothing.
+    /// The last code of `ngx.exit`; 0: none.
     pub(crate) exit_code: i32,
     /// Code has chosen the status of an error page.
     pub(crate) has_status: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Kept {
     pub(crate) meeting: Option<Box<crate::shaking::Meeting>>,
 }
 
-/// What runs when the client leaves (`ngx.on_abort`).
+/// The function that runs when the client leaves (`ngx.on_abort`).
 #[derive(Default)]
 pub(crate) enum OnAbort {
     #[default]

@@ -14,7 +14,7 @@ pub(crate) struct Shaking {
     said: TaskCell<Said>,
 }
 
-/// What code has said.
+/// The wishes of the code.
 struct Said {
     wishes: Wishes,
     showing: Showing,
@@ -26,7 +26,7 @@ impl Shaking {
         Self { about, said: TaskCell::new(Said { wishes, showing }) }
     }
 
-    /// What is wished for, when the code is over.
+    /// Takes the wishes when the code is over.
     pub(crate) fn take_wishes(&self) -> Wishes {
         let mut said = self.said.enter();
         Wishes { shown: std::mem::take(&mut said.showing.shown), ..std::mem::take(&mut said.wishes) }
@@ -104,7 +104,7 @@ impl Meeting {
         Box::new(Self { met, showing: Showing::default() })
     }
 
-    /// What was met, with what the code has said.
+    /// The result of the handshake, with the code's changes.
     pub(crate) fn into_met(self) -> Met {
         Met { shown: self.showing.shown, ..self.met }
     }

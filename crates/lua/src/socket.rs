@@ -45,7 +45,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// What tells them from those of others from now on, and what ends with them.
+    /// The number that tells these sockets from others, and a value that ends with them.
     pub(crate) fn own(&mut self) -> (u64, Weak<()>) {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if self.owner == 0 {

@@ -28,7 +28,7 @@ use crate::socket::operations::{Receiving, Sending};
 /// Threads of one run that are not over: each has a stack of its own.
 pub(crate) const THREADS_MAX: usize = 65_536;
 
-/// What a function that has waited returns.
+/// The values that a function returns after it has waited.
 pub(crate) enum Answers {
     /// Nothing, or what is on the stack already.
     None,
@@ -36,7 +36,7 @@ pub(crate) enum Answers {
     One,
     /// `nil` and a text.
     Failed(Cow<'static, str>),
-    /// What this pushes, and a line for the log.
+    /// A function that pushes them, and a line for the log.
     Push(Box<dyn FnOnce(&mut Stack<'_>) + Send>, Option<Box<Line>>),
     /// Responses of subrequests.
     Captured(Box<Captured>),
@@ -57,7 +57,7 @@ pub(crate) struct Line {
 }
 
 impl Answers {
-    /// What the log is to say.
+    /// The line for the log.
     pub(crate) fn line(&self) -> Option<&Line> {
         match self {
             Self::Push(_, line) => line.as_deref(),
@@ -80,7 +80,7 @@ impl Answers {
     }
 }
 
-/// What a function waits for that needs neither its VM nor its request. Dropping it gives it up.
+/// A wait of a function that needs neither its VM nor its request. Dropping it gives it up.
 pub(crate) struct Operation(pub(crate) Pin<Box<dyn Future<Output = Answers> + Send>>);
 
 impl Operation {
@@ -95,7 +95,7 @@ impl fmt::Debug for Operation {
     }
 }
 
-/// What code does with the body of its request that takes a file.
+/// The code's work with the body of its request that takes a file.
 #[derive(Debug)]
 pub(crate) enum BodyWork {
     /// The body that is made is more than its buffer has room for.
@@ -106,7 +106,7 @@ pub(crate) enum BodyWork {
     UseFile { path: Vec<u8>, afterwards: Afterwards },
 }
 
-/// What a thread waits for.
+/// The wait of a thread.
 pub(crate) enum Wait {
     /// Others have their turn: the second poll from now on.
     Turn(Polls),
@@ -173,7 +173,7 @@ pub(crate) struct Thread {
     /// Rule 3.
     pub(crate) coroutine: Option<Coroutine>,
     pub(crate) state: State,
-    /// What waits for it to be over.
+    /// The thread that waits for it to be over.
     waited_by: Option<Number>,
 }
 
@@ -198,7 +198,7 @@ impl Number {
     }
 }
 
-/// What is known of a thread.
+/// The state of a thread, as others see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// The value is no light thread of this run.
@@ -281,7 +281,7 @@ impl Threads {
         }
     }
 
-    /// What `asker` is to know of a thread.
+    /// The state of a thread, as `asker` may see it.
     pub(crate) fn look(&self, id: usize, asker: usize) -> Known {
         if self.gone.contains(&id) {
             return Known::Gone;
@@ -321,7 +321,7 @@ impl Threads {
         self.all().filter(|thread| thread.is_asleep()).count()
     }
 
-    /// What `coroutine.status` says of a light thread.
+    /// The result of `coroutine.status` for a light thread.
     pub(crate) fn status(&self, id: usize) -> Option<&'static str> {
         let thread = self.find(id)?;
         Some(if matches!(thread.state, State::Over(_)) { "zombie" } else { "running" })
@@ -362,7 +362,7 @@ impl Threads {
         waited_by
     }
 
-    /// What one wants to be done with the body, if that is not to read it.
+    /// Takes a thread's wish for the body, unless that is to read it.
     pub(crate) fn take_work(&mut self, number: Number) -> Option<BodyWork> {
         match &mut self.get_mut(number)?.state {
             State::Waiting(Wait::BodyWork(work), _) => work.take().map(|work| *work),

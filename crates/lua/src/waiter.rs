@@ -138,7 +138,7 @@ impl Drop for Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Bells {
     by_number: HashMap<u64, (Bell, Weak<Given>)>,
-    /// What those got that were woken and have not taken it.
+    /// Grants for waiters that were woken and have not taken them.
     given: HashMap<u64, Weak<Given>>,
     last: u64,
     swept: usize,

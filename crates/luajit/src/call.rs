@@ -20,7 +20,8 @@ use crate::stack::{Push, Stack, Value};
 /// ([`Stack::reserve`]).
 pub const SLOTS: i32 = 64;
 
-/// What functions work for during a run: a request, a timer. The type that stands for it names what they get.
+/// The context of functions during a run: a request, a timer. The type that implements it names the value
+/// that they get.
 pub trait Context: 'static {
     /// For as long as one run takes.
     type Of<'a>: ?Sized;
@@ -33,7 +34,7 @@ impl Context for NoContext {
     type Of<'a> = ();
 }
 
-/// What a function of ours answers.
+/// The results of a function of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returns {
     /// The topmost values.
@@ -43,7 +44,7 @@ pub enum Returns {
     Yield(i32),
 }
 
-/// What a function of ours objects: its text is on top of the stack.
+/// An error of a function of ours: its text is on top of the stack.
 #[derive(Debug)]
 #[must_use = "it is to be returned"]
 pub struct Raise(Objection);
@@ -75,7 +76,7 @@ impl Call<'_> {
         self.arguments
     }
 
-    /// What the run is for, if it is for something of this kind.
+    /// Calls a function with the context of the run, if it is of this kind.
     pub fn with_context<C: Context, R>(
         &mut self,
         work: impl for<'a> FnOnce(&mut C::Of<'a>) -> R,
@@ -160,7 +161,7 @@ impl Call<'_> {
     }
 }
 
-/// What is left to do when a function of ours is over. It owns nothing.
+/// The exit of a function of ours. It owns nothing.
 #[derive(Clone, Copy)]
 enum Exit {
     Returns(Returns),

@@ -44,7 +44,7 @@ pub enum Stored {
 
 /// A dictionary, as C may ask for it.
 pub trait Dictionary: Send + Sync {
-    /// What is under the key, unless its time is over.
+    /// The value of the key, unless it has expired.
     fn get(&self, key: &[u8]) -> Option<Stored>;
 }
 

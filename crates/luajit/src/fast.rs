@@ -28,7 +28,7 @@ use crate::reference::Reference;
 use crate::reply::{Reply, Shown};
 use crate::stack::{Address, Stack};
 
-/// What a call answers that has panicked; the VM is poisoned then.
+/// The answer of a call that has panicked; the VM is poisoned then.
 const PANICKED: i32 = i32::MIN;
 
 /// The declarations that `ffi.cdef` is to know, of the reply and of functions.
@@ -42,7 +42,7 @@ pub trait FastFunction: Fn(&FastCall<'_>, &mut Reply) -> i32 + Copy + 'static {}
 
 impl<F: Fn(&FastCall<'_>, &mut Reply) -> i32 + Copy + 'static> FastFunction for F {}
 
-/// What goes in.
+/// The arguments.
 pub struct FastCall<'c> {
     /// A text.
     pub first: &'c [u8],
@@ -56,7 +56,7 @@ pub struct FastCall<'c> {
 }
 
 impl FastCall<'_> {
-    /// What the run is for, if it is for something of this kind, as [`crate::Call::with_context`].
+    /// Calls a function with the context of the run, if it is of this kind, as [`crate::Call::with_context`].
     pub fn with_context<C: Context, R>(
         &self,
         reply: &mut Reply,
@@ -107,7 +107,7 @@ impl Stack<'_> {
 
 type Entry = unsafe extern "C" fn(*const c_void, *const u8, usize, *const u8, usize, f64, f64) -> i32;
 
-/// What compiled code calls.
+/// The entry for compiled code.
 ///
 /// # Safety
 /// Rule 1: `vm` is what `push_host` has pushed in the VM that calls, and the texts are as long as they say.

@@ -60,7 +60,7 @@ impl Fault {
         self.kind
     }
 
-    /// What was raised: `chunk:line: message`, as a rule.
+    /// The text of the error: `chunk:line: message`, as a rule.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.text

@@ -1,5 +1,5 @@
-//! What this side knows of one VM, at an address that does not change: LuaJIT has it as its allocator's data,
-//! so every function that Lua calls finds it. Touched by the thread that holds the VM, but for `halt`.
+//! The server's state for one VM, at an address that does not change: LuaJIT has it as its allocator's data,
+//! so every function that Lua calls finds it. Touched by the thread that holds the VM, except for `halt`.
 //!
 //! A VM is in one of two modes, and `in_lua` and the trampolines of `call.rs` alone change it:
 //! 1. *Lua*: code of Lua or of a C module runs, below a protected call. Errors unwind; the limit of memory
@@ -56,14 +56,14 @@ pub(crate) struct Host {
     main: *mut LuaState,
     global: *mut u8,
     memory_max: usize,
-    /// What may be used beyond that at the moment, bytes: the collector needs some to begin.
+    /// Bytes beyond the limit that may be used at the moment: the collector needs some to begin.
     reserve: Cell<usize>,
     mode: Cell<Mode>,
     /// Runs inside each other.
     depth: Cell<u32>,
     /// When the collector would go on, while it stands still.
     threshold: Cell<u64>,
-    /// What host functions work for: its family, and where the pointer to it is.
+    /// The context of host functions: its type, and where the pointer to it is.
     context: Cell<Option<(TypeId, *mut ())>>,
     halt: AtomicU8,
     /// The thread that the outermost run has resumed: the one that a slice may end for.
@@ -296,7 +296,7 @@ impl Host {
         }
     }
 
-    /// What functions have answered that compiled code has called.
+    /// The answers of functions that compiled code has called.
     pub(crate) fn replies(&self) -> &Replies {
         &self.replies
     }

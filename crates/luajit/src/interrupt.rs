@@ -33,7 +33,7 @@ pub enum Interrupted {
     NotHere,
 }
 
-/// What is done to a run.
+/// The action on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The code ends with an error.

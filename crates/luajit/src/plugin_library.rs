@@ -21,12 +21,12 @@ unsafe extern "C" {
     fn free(at: *mut c_void);
 }
 
-/// What is to be begun.
+/// The plugin to begin.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The library, as LuaJIT's `ffi.load` takes it.
     pub library: Vec<u8>,
-    /// What its entry is given.
+    /// The configuration for its entry.
     pub configuration: Option<Vec<u8>>,
     /// Tells runtimes of the same library and configuration apart; empty for the one of the process.
     pub owner: Vec<u8>,

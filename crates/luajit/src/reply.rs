@@ -1,12 +1,12 @@
-//! What comes back from functions that compiled code calls (`fast.rs`), and what it sees without a call.
-//! Touched by the one that has the VM.
+//! Results of functions that compiled code calls (`fast.rs`), and values that it sees without a call. Touched
+//! by the holder of the VM.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::ptr;
 
-/// What comes back beside the answer; empty at the beginning of each call.
+/// Results beside the answer; empty at the beginning of each call.
 #[derive(Debug, Default)]
 pub struct Reply {
     /// A text.
@@ -15,7 +15,7 @@ pub struct Reply {
     pub number: f64,
     /// Places in a text.
     pub places: Vec<i32>,
-    /// What C is to keep, for later calls.
+    /// An object that C keeps for later calls.
     pub object: Option<Box<dyn Any + Send>>,
 }
 
@@ -40,7 +40,7 @@ impl Shown {
     }
 }
 
-/// What a VM has for its calls.
+/// The replies of a VM.
 pub(crate) struct Replies {
     reply: UnsafeCell<Reply>,
     shown: UnsafeCell<Shown>,
@@ -61,7 +61,7 @@ impl Replies {
         self.shown.get()
     }
 
-    /// What the next call fills; it stays until the one behind that.
+    /// The reply that the next call fills; it stays until the call after that.
     pub(crate) fn reply(&self) -> *mut Reply {
         self.reply.get()
     }

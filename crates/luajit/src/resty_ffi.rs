@@ -90,7 +90,7 @@ static REFUSALS: AtomicU64 = AtomicU64::new(0);
 static ANSWERS: AtomicU64 = AtomicU64::new(0);
 static ASTRAY: AtomicU64 = AtomicU64::new(0);
 
-/// What was counted since the process began. Any thread.
+/// Counts since the process began. Any thread.
 #[must_use]
 pub fn counts() -> Counts {
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -104,8 +104,8 @@ pub struct Posting<'c> {
 }
 
 impl Posting<'_> {
-    /// What the run is for, if it is for something of this kind, as [`crate::Call::with_context`], with the
-    /// waiter of the task. Once.
+    /// Calls a function with the context of the run, if it is of this kind, as [`crate::Call::with_context`],
+    /// and with the waiter of the task. Once.
     pub fn with_context<C: Context, R>(
         &mut self,
         work: impl for<'a> FnOnce(&mut C::Of<'a>, Waiting) -> R,
@@ -487,7 +487,7 @@ impl Drop for Waiting {
     }
 }
 
-/// What a plugin has answered.
+/// The answer of a plugin.
 #[derive(Debug)]
 pub struct Answer {
     /// 0: it has succeeded.

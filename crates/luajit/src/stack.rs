@@ -39,7 +39,7 @@ pub struct Stack<'vm> {
     exclusive: PhantomData<*mut LuaState>,
 }
 
-/// What is in a slot.
+/// The value in a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// `nil`.
@@ -65,7 +65,7 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// What `type()` says in Lua.
+    /// The result of `type()` in Lua.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -89,11 +89,11 @@ pub struct Caller {
     pub chunk: Vec<u8>,
     /// The line that is executed; negative where none is known.
     pub line: i32,
-    /// What it was called by, where that is known.
+    /// The name by which it was called, if that is known.
     pub function: Option<Vec<u8>>,
 }
 
-/// What can be pushed.
+/// A value that can be pushed.
 pub trait Push {
     /// Pushes one value.
     fn push(self, stack: &mut Stack<'_>);
@@ -386,7 +386,7 @@ impl<'vm> Stack<'vm> {
         unsafe { ffi::lua_replace(self.state, slot) };
     }
 
-    /// What is in a slot; `Nil` above the top.
+    /// The value in a slot; `Nil` above the top.
     #[must_use]
     pub fn get(&self, at: i32) -> Value<'_> {
         if at > self.len() {
@@ -731,7 +731,7 @@ impl<'vm> Stack<'vm> {
     }
 }
 
-/// What runs in protected calls on behalf of this side.
+/// Functions that run in protected calls for the server.
 #[derive(Clone, Copy)]
 pub(crate) enum Tool {
     GetField,

@@ -21,7 +21,7 @@ pub const IDLE_MAX: usize = 1024;
 
 const NS_PER_US: u64 = 1000;
 
-/// What the compiler may use: a server's code is much, and runs for long (OpenResty's figures).
+/// Limits of the compiler: a server has much code, which runs for long (OpenResty's figures).
 const COMPILER: &[u8] = b"jit.opt.start('maxtrace=8000', 'maxrecord=16000', 'minstitch=3', 'maxmcode=40960')";
 
 /// LuaJIT has no memory for a VM, or no random numbers for it.
@@ -92,7 +92,7 @@ enum Phase {
     Dead,
 }
 
-/// What came of resuming a coroutine.
+/// The result of resuming a coroutine.
 #[derive(Debug)]
 pub enum Resumed {
     /// The coroutine is over, and so many results are on its stack.

@@ -45,7 +45,7 @@ pub struct Registers {
     pub bytecode: usize,
 }
 
-/// What a VM was doing.
+/// The activity of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activity {
     /// Something that cannot be told.
@@ -63,7 +63,7 @@ pub enum Activity {
     Leaving,
     /// Code is recorded, to be compiled.
     Recording,
-    /// What was recorded is optimized or assembled.
+    /// A recorded trace is being optimized or assembled.
     Compiling,
 }
 
@@ -83,7 +83,7 @@ pub struct Frame {
 impl Frame {
     const EMPTY: Self = Self { native: 0, line: 0, first_line: 0, chunk_len: 0, chunk: [0; CHUNK_BYTES_MAX] };
 
-    /// What the code is called, without the mark before it; its end, where it is long.
+    /// The name of the code, without the mark in front of it; of a long one, the end.
     #[must_use]
     pub fn chunk(&self) -> &[u8] {
         &self.chunk[..usize::from(self.chunk_len)]
@@ -112,7 +112,7 @@ impl fmt::Debug for Frame {
 /// A stack of Lua.
 #[derive(Clone, Copy)]
 pub struct LuaStack {
-    /// What the VM was doing.
+    /// The activity of the VM.
     pub activity: Activity,
     len: usize,
     frames: [Frame; FRAMES_MAX],
@@ -262,7 +262,7 @@ impl ThreadView {
         (is_thread && state.stack <= state.base && state.base <= state.max).then_some(state)
     }
 
-    /// What the registers of the interpreter say, where they can be those of its code.
+    /// The function in the registers of the interpreter, if they can be those of its code.
     fn interpreted(&self, registers: &Registers) -> Option<Inner> {
         let Registers { pc, base, bytecode } = *registers;
         let is_there = interpreter().contains(&pc) && base > self.stack + SLOT && base <= self.max;
@@ -274,7 +274,7 @@ impl ThreadView {
         })
     }
 
-    /// What the interpreter has stored before it called C.
+    /// The position that the interpreter has stored before it called C.
     fn saved_bytecode(&self) -> Option<usize> {
         let frame = self.cframe & layout().cframe_mask.cast_signed() as isize as usize;
         word(frame.checked_add(layout().cframe_pc as usize)?).filter(|_| frame != 0)
@@ -310,7 +310,7 @@ impl Function {
     }
 }
 
-/// What the functions of one place in the source have in common.
+/// The common part of the functions of one place in the source.
 struct Proto {
     bytecode: usize,
     bytecodes: usize,

@@ -1,6 +1,6 @@
-//! What a message of HTTP consists of, whatever carries it: spans of received bytes, header lines, methods,
-//! hosts, paths, status codes, the heads of requests and responses. Codecs fill it, requests are made of it;
-//! it knows no socket, no configuration and no version of the protocol.
+//! The parts of an HTTP message, for all versions of the protocol: spans of received bytes, header lines,
+//! methods, hosts, paths, status codes, the heads of requests and responses. Codecs fill them, requests are
+//! made of them; they know no socket, no configuration and no version of the protocol.
 #![forbid(unsafe_code)]
 
 mod decimal;

@@ -1,5 +1,5 @@
-//! What a request line says besides its target: the method, the version, and the form that the target has.
-//! Pure values; any thread.
+//! The parts of a request line beside its target: the method, the version, and the form of the target. Pure
+//! values; any thread.
 
 /// Request method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use crate::header_lines::HeaderLines;
 use crate::host::Host;
 use crate::method::{Method, TargetForm, Version};
 
-/// What a request line says, or what stands for it in other versions of the protocol. Spans of absent parts
+/// The parts of a request line, or their equivalents in other versions of the protocol. Spans of absent parts
 /// are empty.
 #[derive(Clone, Debug)]
 pub struct RequestLine {
@@ -72,7 +72,7 @@ pub enum BodyLength {
 /// A request head. After a fault it holds what was parsed so far, for the answer and the log.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
-    /// What the request line says.
+    /// The request line.
     pub line: RequestLine,
     /// The header lines in the order received.
     pub headers: HeaderLines,

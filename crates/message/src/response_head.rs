@@ -22,11 +22,11 @@ pub enum Ranges {
     OneFrom(u64),
     /// Yes, and the client is told so (`Accept-Ranges`).
     Announced,
-    /// What the passed head says of it is true.
+    /// The value in the passed head is right.
     Passed,
 }
 
-/// What a response depends on.
+/// The request headers that a response depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Varies {
     /// Nothing that caches have to be told.
@@ -51,7 +51,7 @@ pub enum Conditions {
 pub struct ResponseHead<'c> {
     /// Status code; 0 until a handler has chosen one.
     pub status: u16,
-    /// What the status line says, such as `404 Gone Fishing`; sent while that is the status.
+    /// The text of the status line, such as `404 Gone Fishing`; sent while that is the status.
     pub status_line: Option<Box<StatusLine>>,
     /// `Content-Type`.
     pub content_type: Option<Text<'c>>,
@@ -73,8 +73,8 @@ pub struct ResponseHead<'c> {
     pub varies: Varies,
     /// Which server has judged the conditions of the request, or will.
     pub conditions: Conditions,
-    /// What else is sent, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of
-    /// the date above.
+    /// Other lines, in this order, behind `Connection`. A `Last-Modified` in here is sent in place of the
+    /// date above.
     pub headers: Headers,
 }
 

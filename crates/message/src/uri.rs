@@ -15,7 +15,7 @@ use std::ops::Range;
 pub struct Target<'a> {
     /// Decoded and normalized path (`$uri`).
     pub path: Cow<'a, [u8]>,
-    /// What follows the first `?`, as sent (`$args`).
+    /// The text behind the first `?`, as sent (`$args`).
     pub args: &'a [u8],
     /// Where in `path` the extension stands, without its dot; empty when there is none.
     pub exten: Range<usize>,
@@ -35,7 +35,7 @@ pub enum MergeSlashes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTarget;
 
-/// What a byte means to the scan for paths that need no work.
+/// The meaning of a byte to the scan for paths that need no work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Plain,
@@ -390,7 +390,7 @@ mod tests {
     /// Path, arguments, extension; `None` is a 400.
     type Expected = Option<(&'static [u8], &'static [u8], &'static [u8])>;
 
-    /// What nginx 1.31.5 makes of each target.
+    /// The results of nginx 1.31.5 for each target.
     #[rustfmt::skip]
     const MERGED: &[(&[u8], Expected)] = &[
         (b"/", Some((b"/", b"", b""))),

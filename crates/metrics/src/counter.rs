@@ -7,7 +7,7 @@ use crate::family::{Family, Kind};
 /// A number that only grows.
 #[derive(Debug)]
 pub struct Counter {
-    /// What it is.
+    /// Its description.
     pub family: Family,
     value: AtomicU64,
 }
@@ -29,7 +29,7 @@ impl Counter {
         self.value.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// What has been counted since the process started.
+    /// The count since the process started.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.value.load(Ordering::Relaxed)

@@ -25,16 +25,16 @@ impl Kind {
     }
 }
 
-/// What tells the values of a metric apart.
+/// A label that tells the values of a metric apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// Such as `loop`.
     pub name: &'static str,
-    /// What its values are.
+    /// The meaning of its values.
     pub help: &'static str,
 }
 
-/// What the values of several processes come to that serve beside each other.
+/// How the values of several processes are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Together {
     /// Their sum.
@@ -50,13 +50,13 @@ pub struct Family {
     pub kind: Kind,
     /// Its name in Prometheus form without prefix, such as `handovers_total`.
     pub name: &'static str,
-    /// What one step of the value is, such as `hand-overs` or `seconds`.
+    /// The unit of the value, such as `hand-overs` or `seconds`.
     pub unit: &'static str,
-    /// What it means, in one or two sentences for an operator.
+    /// Its meaning, in one or two sentences for an operator.
     pub help: &'static str,
-    /// What tells its values apart; none where there is one value.
+    /// The labels of its values; none if there is one value.
     pub labels: &'static [Label],
-    /// What it comes to with those of other processes.
+    /// How it is combined with the values of other processes.
     pub together: Together,
 }
 

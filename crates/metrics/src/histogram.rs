@@ -44,7 +44,7 @@ pub struct Histogram {
     sum_ns: AtomicU64,
 }
 
-/// What a [`Histogram`] had counted at some moment.
+/// The counts of a [`Histogram`] at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durations {
     /// How many were in each bucket and in none before it; see [`bound_us`].
@@ -92,7 +92,7 @@ impl Histogram {
         count_alone(&self.sum_ns, ns);
     }
 
-    /// What has been counted.
+    /// The counts so far.
     #[must_use]
     pub fn read(&self) -> Durations {
         Durations {

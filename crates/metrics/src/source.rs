@@ -14,7 +14,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// What it is.
+    /// Its description.
     #[must_use]
     pub fn family(&self) -> &'static Family {
         match *self {
@@ -33,7 +33,7 @@ pub trait MetricSource: Send + Sync {
     /// [`Next::More`].
     fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next;
 
-    /// What there is to tell beside metrics, in JSON only: the names of its members.
+    /// The names of further members, which are shown in JSON only.
     fn sections(&self) -> &[&'static str];
 
     /// Appends a piece of the JSON value of section number `at`, likewise.
@@ -50,6 +50,6 @@ pub trait Asking: Send + Sync {
     /// Whether all have answered that can.
     fn is_answered(&self) -> bool;
 
-    /// What all have counted; of a process that has not answered what it said last.
+    /// The counts of all processes; of a process that has not answered, its last ones.
     fn together(&self) -> Box<dyn MetricSource>;
 }

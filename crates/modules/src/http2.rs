@@ -26,7 +26,7 @@ const RECEIVE_MIN_BYTES: u64 = 16;
 const WINDOW_MAX_BYTES: u64 = (1 << 31) - 1;
 /// The longest payload of a frame, bytes.
 const CHUNK_MAX_BYTES: u64 = (1 << 24) - 1;
-/// What nginx takes for a pool, bytes.
+/// The least size of a pool in nginx, bytes.
 const POOL_MIN_BYTES: u64 = 112;
 /// A pool's size is a multiple of it, bytes.
 const POOL_ALIGNMENT_BYTES: u64 = 16;

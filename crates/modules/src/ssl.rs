@@ -22,7 +22,7 @@ use server::Maker;
 use settings::SSL_CONF;
 use variables::VARIABLES;
 
-/// What HTTP/2 is called in handshakes (ALPN).
+/// The name of HTTP/2 in handshakes (ALPN).
 const HTTP2: &[u8] = b"h2";
 
 pub use shared_key::{make_ticket_key, share_ticket_key};

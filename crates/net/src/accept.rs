@@ -85,7 +85,7 @@ pub trait ConnectionSource {
     /// how many. They are closed soon, but not yet.
     fn reclaim(&self, at: usize) -> usize;
 
-    /// What loop number `at` has to do before it gets to another connection.
+    /// The work of loop number `at` before it gets to another connection.
     fn backlog(&self, at: usize) -> u32;
 
     /// Has other loops be told first of the next connections, where several share the socket and this one
@@ -185,7 +185,7 @@ pub struct Acceptor<S> {
     pub stop: Arc<AcceptStop>,
 }
 
-/// What follows an accept4(2).
+/// The step after an accept4(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Others may wait, also where one connection was lost.

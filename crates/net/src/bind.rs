@@ -33,7 +33,7 @@ pub struct Options {
     pub reuseport: bool,
     /// Of an IPv6 wildcard.
     pub ipv6only: Ipv6Only,
-    /// What TCP runs over.
+    /// The protocol below TCP.
     pub transport: Transport,
     /// Buffers, keepalive and the like.
     pub tuning: Tuning,
@@ -49,7 +49,7 @@ pub enum Ipv6Only {
     Off,
 }
 
-/// What the stream of a connection runs over.
+/// The protocol below the stream of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// One path.
@@ -96,7 +96,7 @@ impl BindError {
         self.error.kind() == io::ErrorKind::AddrInUse && matches!(self.call, Call::Bind | Call::Listen { .. })
     }
 
-    /// What the system said.
+    /// The system's error.
     #[must_use]
     pub fn error(&self) -> &io::Error {
         &self.error

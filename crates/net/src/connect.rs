@@ -29,7 +29,7 @@ use crate::metrics;
 /// How often a request that waits for a place looks whether there is one, in milliseconds.
 const LOOK_EVERY_MS: u64 = 1;
 
-/// What the configuration says of connections to a server.
+/// The settings for connections to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Where they come from (`proxy_bind`).
@@ -205,7 +205,7 @@ struct Waiting {
     timer: Timer,
 }
 
-/// What a request waits for.
+/// The event that a request waits for.
 enum Wants {
     /// A descriptor, for a socket with these options; and a place.
     Descriptor(ConnectOptions),
@@ -338,7 +338,7 @@ impl ConnectFault {
     }
 }
 
-/// What servers and networks that are down are known by.
+/// Whether an error is usual for servers and networks that are down.
 fn is_usual(error: &io::Error) -> bool {
     let usual = [
         Code::CONNREFUSED,

@@ -72,7 +72,7 @@ pub enum AddrError {
     InvalidPortRange,
     /// Nothing before the port.
     NoHost,
-    /// What stands in brackets.
+    /// The text in brackets is no IPv6 address.
     InvalidIpv6,
     /// The resolver knows no such name.
     HostNotFound,
@@ -198,7 +198,7 @@ type Ports = (u16, u16);
 
 const DEFAULT_PORTS: Ports = (DEFAULT_PORT, DEFAULT_PORT);
 
-/// What follows the opening bracket.
+/// Parses the text behind the opening bracket.
 fn parse_inet6(rest: &[u8]) -> Result<Vec<ListenAddr>, AddrError> {
     let end = position(rest, b']').ok_or(AddrError::InvalidHost)?;
     let (host, behind) = (&rest[..end], &rest[end + 1..]);

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use clearway_runtime::{LoopRef, Probe};
 use rustix::io::Errno;
 
-/// What is on its way in one direction before the writer has to wait, bytes, unless the reader says less.
+/// Bytes on their way in one direction before the writer has to wait, unless the reader sets less.
 const CAPACITY_BYTES: usize = 64 * 1024;
 
 /// One end.
@@ -240,7 +240,7 @@ impl MemoryEnd {
     }
 }
 
-/// What a test does at its end.
+/// Functions for tests.
 impl MemoryEnd {
     /// Takes a call.
     pub fn accept(&self) {

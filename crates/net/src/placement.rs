@@ -50,7 +50,8 @@ impl MultiAccept {
     }
 }
 
-/// What the accept tasks of one loop share, and those of other loops look at. Never freed, as loops are not.
+/// The state that the accept tasks of one loop share, and that those of other loops look at. Never freed, as
+/// loops are not.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct AcceptPolicy {

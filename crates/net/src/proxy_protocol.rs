@@ -1,8 +1,8 @@
 //! The PROXY protocol as a proxy sends it at the start of a connection: version 1, a line of text, and
 //! version 2, binary with typed values behind the addresses. Sees no socket and no clock; runs on loops.
 //!
-//! What is accepted and what is said of the rest is nginx's, but that a header may arrive in pieces. Source:
-//! the PROXY protocol's specification, versions 1 and 2.
+//! The same headers are accepted as in nginx, with the same messages; but here a header may arrive in pieces.
+//! Source: the PROXY protocol's specification, versions 1 and 2.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,7 +30,7 @@ const V2_FAMILY_INET6: u8 = 2;
 /// Type and length of a typed value, bytes.
 const TLV_HEAD_BYTES: usize = 3;
 const TLV_SSL: u64 = 0x20;
-/// What stands before the values within the one about TLS: a byte and the result of the verification.
+/// Bytes in front of the values within the one about TLS: a byte and the result of the verification.
 const TLV_SSL_FIXED_BYTES: usize = 5;
 
 /// Names of typed values.
@@ -41,7 +41,7 @@ const TLV_NAMES: &[(&[u8], u64)] =
 const TLV_SSL_NAMES: &[(&[u8], u64)] =
     &[(b"version", 0x21), (b"cn", 0x22), (b"cipher", 0x23), (b"sig_alg", 0x24), (b"key_alg", 0x25)];
 
-/// What a header says of the connection that the proxy has accepted.
+/// The facts in a header about the connection that the proxy has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxied {
     /// The client that connected to the proxy.
@@ -61,15 +61,14 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What the first bytes of a connection are.
+/// The kind of a connection's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The beginning of a header.
     Incomplete,
     /// A header.
     Complete {
-        /// What it says; nothing of a connection that the proxy has made for itself, or of a kind that is
-        /// not known.
+        /// Its contents; `None` for a connection that the proxy has made for itself, or of an unknown kind.
         proxied: Option<Box<Proxied>>,
         /// Its length, bytes.
         length: usize,
@@ -166,7 +165,7 @@ fn parse_v1(received: &[u8], line_end: usize) -> Option<Progress> {
     Some(Progress::Complete { proxied: Some(Box::new(proxied)), length: line_end + 1 })
 }
 
-/// What may be an address, and what follows the space behind it.
+/// The possible address, and the text behind the space that follows it.
 fn split_address(text: &[u8]) -> Option<(&str, &[u8])> {
     let end = text.iter().position(|byte| !(byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')))?;
     let rest = text[end..].strip_prefix(b" ")?;
@@ -241,7 +240,7 @@ pub enum TlvError {
     Invalid,
     /// No name of a value.
     Unknown,
-    /// What is said of TLS is too short, of which nginx says nothing.
+    /// The part about TLS is too short; nginx does not report that.
     Short,
 }
 

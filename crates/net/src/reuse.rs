@@ -39,7 +39,7 @@ pub fn address_of(socket: &OwnedFd) -> Option<ListenAddr> {
     Some(ListenAddr::Unix(unix.path()?.to_bytes().into()))
 }
 
-/// What an open socket runs over.
+/// The protocol below an open socket.
 #[must_use]
 pub fn transport_of(socket: &OwnedFd) -> Transport {
     match rustix::net::sockopt::socket_protocol(socket) {

@@ -19,7 +19,7 @@ pub struct UrlRules<'a> {
     pub default_port: u16,
     /// Whether a path may follow.
     pub path: UrlPath,
-    /// What becomes of names.
+    /// The treatment of names.
     pub names: Names<'a>,
 }
 
@@ -32,7 +32,7 @@ pub enum UrlPath {
     Refused,
 }
 
-/// What becomes of names.
+/// The treatment of names.
 #[derive(Clone, Copy)]
 pub enum Names<'a> {
     /// Names are resolved at once.
@@ -50,7 +50,7 @@ pub struct Url {
     pub port_text: Option<Range<usize>>,
     /// The port, 0 of a unix socket or where there is none.
     pub port: u16,
-    /// What follows, with its slash or question mark; empty if nothing does.
+    /// The path, with its slash or question mark; empty if there is none.
     pub path: Range<usize>,
     /// Where it is; empty for names that are kept.
     pub addresses: Vec<Remote>,
@@ -58,7 +58,7 @@ pub struct Url {
     pub kind: UrlKind,
 }
 
-/// What kind of address it is.
+/// The kind of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlKind {
     /// An internet address.

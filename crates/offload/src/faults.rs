@@ -1,7 +1,7 @@
 //! Where a test has calls on files fail, or the kernel remember nothing of them: each call asks here first.
 //! In a build without the feature `testing` the answer is a constant, and nothing is left of the question.
 
-/// What is called, as far as tests tell calls apart.
+/// The call, as far as tests tell calls apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test looks at it"))]
 pub enum Call {

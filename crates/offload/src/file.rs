@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 use crate::Blocking;
 use crate::faults::{self, Call};
 
-/// What a path turned out to be.
+/// The kind of object with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -100,7 +100,7 @@ pub fn write(_: &Blocking, file: &File, offset: u64, pieces: &[&[u8]]) -> io::Re
 /// As open(2) and fstat(2); `InvalidInput` for what is no regular file.
 pub fn open_regular(_: &Blocking, path: &Path) -> io::Result<(File, u64)> {
     use rustix::fs::{Mode, OFlags};
-    // What has no reader or writer, such as a FIFO, is not waited for.
+    // Opening a file without reader or writer, such as a FIFO, does not wait.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let metadata = file.metadata()?;

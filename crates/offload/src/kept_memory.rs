@@ -9,7 +9,7 @@ use clearway_base::memory;
 /// How long after its last job.
 const LIMIT: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 5000 });
 
-/// What the thread knows of it.
+/// The thread's own state of it.
 #[derive(Debug, Default)]
 pub(crate) struct KeptMemory {
     /// Whether there may be some.

@@ -1,11 +1,11 @@
-//! What this crate counts. What files cost is in `files/tally.rs`.
+//! The metrics of this crate, except those of files (`files/tally.rs`).
 
 use clearway_metrics::{Counter, Family, Kind, Label};
 
 use crate::files::COPIES_CUT;
 use crate::pool::{OVERFLOWS, PANICS, START_FAILURES, TIMEOUTS};
 
-/// What all pools count together.
+/// Counters that all pools share.
 pub static ALL: &[&Counter] = &[&OVERFLOWS, &PANICS, &START_FAILURES, &TIMEOUTS, &COPIES_CUT];
 
 const POOL: &[Label] = &[Label { name: "pool", help: "Name of the `thread_pool`." }];

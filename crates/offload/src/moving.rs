@@ -18,14 +18,14 @@ use crate::{Blocking, temp_file};
 
 /// Lines of one request that are kept for the log.
 const LINES_MAX: usize = 1000;
-/// What is copied at once, bytes.
+/// Bytes that are copied at once.
 const COPY_BYTES: usize = 64 * 1024;
 
 /// Something was not done, and that is in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// What a job has to say to the error log.
+/// The messages of a job for the error log.
 #[derive(Debug, Default)]
 pub struct Journal {
     lines: Vec<(LogLevel, String)>,
@@ -133,7 +133,7 @@ pub fn times(modified: i64) -> Timestamps {
     }
 }
 
-/// What is made on the way when a file gets another path.
+/// Access rights of the directories that are made when a file is moved.
 #[derive(Clone, Copy, Debug)]
 pub struct PathRights {
     /// The access rights of directories that are made where there are none.

@@ -46,7 +46,7 @@ pub(crate) enum PlaceKind {
 /// Finding out on what a path lies is work that may wait too.
 pub(crate) const ASKING: FileSystemPlace = FileSystemPlace { key: 0, kind: PlaceKind::Strange };
 
-/// What is known of all places of a pool.
+/// The state of all file systems of a pool.
 pub(crate) struct Places {
     state: Mutex<PlacesState>,
     /// Jobs that were released and not taken.
@@ -58,7 +58,7 @@ pub(crate) struct Places {
     limits: Limits,
 }
 
-/// What a pool allows.
+/// The limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Of the pool.

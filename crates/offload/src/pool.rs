@@ -98,7 +98,7 @@ pub static TIMEOUTS: Counter = Counter::new(
      response has begun.",
 );
 
-/// What `thread_pool` configures.
+/// The parameters of `thread_pool`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// The pool's name.
@@ -180,7 +180,7 @@ impl PoolConfig {
     }
 }
 
-/// What a pool has done since it was made.
+/// The counts of a pool since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// How long jobs waited for a thread, those included that nobody wanted any more.
@@ -228,7 +228,7 @@ impl Pool {
         if first.is_ok() { start_thread(&self.0) } else { Ok(()) }
     }
 
-    /// What the pool was made with.
+    /// The parameters of the pool.
     #[must_use]
     pub fn config(&self) -> &PoolConfig {
         &self.0.config
@@ -273,7 +273,7 @@ impl Pool {
         self.0.submit(Ticket { at: At::Anywhere, whose: Whose::Lane(lane) }, job)
     }
 
-    /// What became of a job of a strand, which the pool has run within another one.
+    /// Counts the result of a strand's job, which the pool has run within another one.
     #[cfg(not(loom))]
     pub(crate) fn note_of_strand(&self, ran: &Ran) {
         self.0.note_panic(ran);
@@ -291,7 +291,7 @@ impl Pool {
         self.0.queue.len()
     }
 
-    /// What it has done.
+    /// Its counts.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         PoolStats {
@@ -335,7 +335,7 @@ impl Drop for Pool {
     }
 }
 
-/// What is to be known of a job before it is run.
+/// The facts about a job before it is run.
 #[derive(Default)]
 pub(crate) struct Ticket {
     pub(crate) at: At,
@@ -368,7 +368,7 @@ pub(crate) enum Over {
     Idle,
 }
 
-/// What the pool's handle and its threads share.
+/// The state that the pool's handle and its threads share.
 pub(crate) struct Shared {
     config: PoolConfig,
     sink: Arc<dyn Sink>,

@@ -26,7 +26,7 @@ pub struct Receipts {
     asked: AtomicU32,
     /// The last number up to which all is done.
     done: Futex,
-    /// What is asked for is done soon.
+    /// Whether requests are to be served at once.
     prompt: AtomicBool,
     waiting: Ring<Waker>,
 }

@@ -18,7 +18,7 @@ pub fn replace(_: &Blocking, path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = PathBuf::from(beside);
     let replaced = write_whole(&beside, content).and_then(|()| Ok(rustix::fs::rename(&beside, path)?));
     if replaced.is_err() {
-        // What failed is what counts.
+        // The first failure is the one to report.
         let _ = rustix::fs::unlink(&beside);
     }
     replaced

@@ -193,13 +193,13 @@ pub(crate) trait Run: Send + Sync {
     fn run(&self, blocking: &Blocking, done: &dyn Fn()) -> Ran;
 }
 
-/// What became of a job that a thread took.
+/// The result of a job that a thread took.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
     /// Nobody wanted it any more.
     Cancelled,
     Finished,
-    /// What the panic said.
+    /// The text of the panic.
     Panicked(String),
 }
 
@@ -258,7 +258,8 @@ where
             return Ran::Cancelled;
         }
         let job = self.job.take().expect("whoever leaves QUEUED owns the job");
-        // What the job captured is consumed by it or dropped while it unwinds: nobody sees it again.
+        // Values that the job has captured are consumed by it or dropped while it unwinds: no other code sees
+        // them again.
         let result = catch_unwind(AssertUnwindSafe(|| job(blocking)));
         let (result, ran) = match result {
             Ok(value) => (Ok(value), Ran::Finished),
@@ -321,7 +322,7 @@ where
     }
 }
 
-/// What a panic said, as far as it is text.
+/// The text of a panic, if it has one.
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()

@@ -37,7 +37,7 @@ pub enum Naming {
 pub struct Failure {
     /// The call, such as `open()`.
     pub call: &'static str,
-    /// What it was about.
+    /// The path of the failed call.
     pub path: PathBuf,
     /// The reason.
     pub error: io::Error,

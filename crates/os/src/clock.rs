@@ -57,13 +57,13 @@ pub mod testing {
 
     use rustix::time::ClockId;
 
-    /// What the wall clock shows at first when the others show 0, in nanoseconds since the epoch.
+    /// The first time of the wall clock, when the others show 0, in nanoseconds since the epoch.
     const WALL_NS: u64 = 1_700_000_000_000_000_000;
 
     /// 0: the clocks are the machine's.
     static NOW_NS: AtomicU64 = AtomicU64::new(0);
 
-    /// What the others show when the wall clock shows `WALL_NS`.
+    /// The time of the other clocks when the wall clock shows `WALL_NS`.
     static BEGIN_NS: AtomicU64 = AtomicU64::new(0);
 
     /// From now on clocks show this and stand still.

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{Mode, Uid};
 
-/// What the owner of a file must be allowed to.
+/// The rights that the owner of a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerRights {
     /// Of a file: read and write.

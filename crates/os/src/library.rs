@@ -51,7 +51,7 @@ impl Library {
     }
 }
 
-/// What the last call on this thread failed of.
+/// The failure of the last call on this thread.
 fn failure() -> String {
     // SAFETY: it may be called at any time.
     let text = unsafe { libc::dlerror() };

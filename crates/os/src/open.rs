@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-/// What a descriptor is for.
+/// The purpose of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Reading. `O_NONBLOCK`, so that a FIFO without a writer holds nobody; regular files do not care.
@@ -35,7 +35,7 @@ pub enum Links {
 /// How a name is opened; the default is for reading, links followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
-    /// What the descriptor is for.
+    /// The purpose of the descriptor.
     pub access: Access,
     /// How symbolic links are treated.
     pub links: Links,
@@ -128,8 +128,8 @@ mod tests {
         result.err().and_then(|error| Errno::from_io_error(&error))
     }
 
-    /// What opening ends with where the names are known. Nobody promises that they are: memory may run
-    /// short, or somebody else renames something meanwhile.
+    /// The result of opening a path whose names are known. There is no guarantee that they are: memory may
+    /// run short, or another process may rename something meanwhile.
     fn known(dir: &OwnedFd, path: &str, how: How, walk: Walk) -> Option<Errno> {
         let ends_with = |walk| code(open(Some(dir.as_fd()), Path::new(path), how, walk));
         let mut end = ends_with(walk);

@@ -22,7 +22,7 @@ pub enum Remote {
     Unix(Box<[u8]>),
 }
 
-/// What a socket carries.
+/// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
     /// A stream: TCP, or a unix stream socket.
@@ -147,7 +147,7 @@ impl SocketOption {
     ];
 }
 
-/// What an option is set to.
+/// The value of an option.
 ///
 /// # Errors
 /// As getsockopt(2).

@@ -128,7 +128,7 @@ pub fn pages(offset: u64, length: u64) -> u64 {
 
 /// Bytes that [`read_through`] reads at most at once, far below what one call may have of vectors.
 pub const READ_THROUGH_MAX: usize = 4 << 20;
-/// What of it is in a buffer: small enough to stay in a processor's cache.
+/// Bytes of a file in a buffer: few enough to stay in a processor's cache.
 const SINK_BYTES: usize = 16 << 10;
 
 /// Reads a range without keeping it, so that it is in memory: as one large read, so that the disk is asked

@@ -23,9 +23,9 @@ pub struct Piped {
     pub pid: u32,
     /// Stands for the process: readable when that has ended.
     pub end: OwnedFd,
-    /// What it reads, nonblocking.
+    /// The standard input of the program, nonblocking.
     pub input: OwnedFd,
-    /// What it writes, nonblocking.
+    /// The standard output of the program, nonblocking.
     pub output: OwnedFd,
     /// Its errors, nonblocking; `None` where they go with the output.
     pub errors: Option<OwnedFd>,

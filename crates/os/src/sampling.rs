@@ -53,12 +53,12 @@ static TABLE: [Cell; CELLS] = [const {
     }
 }; CELLS];
 
-/// What a second look at an interrupted thread is given.
+/// The data for a second look at an interrupted thread.
 #[derive(Clone, Debug)]
 pub struct Interrupted {
     /// Where it was.
     pub registers: Registers,
-    /// What of its stack is in use.
+    /// The used part of its stack.
     pub stack: Range<usize>,
     /// Two registers more, which LuaJIT's interpreter has its frame and its next instruction in: rdx and
     /// rbx, or x19 and x21.

@@ -11,7 +11,7 @@ use std::ptr;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-/// What a handler may use beside what the kernel saves there, bytes.
+/// Bytes of the stack for a handler, beside those that the kernel saves there.
 const HANDLER_BYTES: usize = 32 << 10;
 
 /// Bytes below the stack that are never mapped, so that a handler that needs more faults.

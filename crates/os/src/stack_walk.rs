@@ -37,7 +37,7 @@ const COPY_BYTES_MAX: usize = 64 << 10;
 
 const WORD: usize = size_of::<usize>();
 
-/// What a walk begins with.
+/// The registers with which a walk begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Registers {
     /// The instruction.
@@ -109,7 +109,7 @@ impl Stack<'static> {
     }
 }
 
-/// What is left of what a walk may do.
+/// The remaining steps of a walk.
 struct Budget {
     words: usize,
     places: u32,

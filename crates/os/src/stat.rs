@@ -1,4 +1,4 @@
-//! What a file is: statx(2), or fstat(2) where a sandbox refuses that; and on what it lies.
+//! The status of a file: statx(2), or fstat(2) where a sandbox refuses that; and its mount.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// What stat(2) says of a file, as far as a server asks.
+/// The fields of stat(2) that a server needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Bytes.
@@ -42,7 +42,7 @@ pub struct Stat {
     pub uid: u32,
     /// Names; 0 for a file that was removed.
     pub links: u32,
-    /// What is allocated, in units of 512 bytes.
+    /// Allocated blocks, in units of 512 bytes.
     pub blocks: u64,
 }
 

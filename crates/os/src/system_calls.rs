@@ -1,5 +1,5 @@
-//! What the numbers of system calls mean to a reader of a report: names, and what a call is about. Of those
-//! that can take long; others have their number.
+//! Names of system calls for reports, and the subject of each. Only calls that can take long have a name;
+//! others are shown by their number.
 
 use std::ffi::c_long;
 

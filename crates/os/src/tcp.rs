@@ -58,7 +58,7 @@ fn set(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc:
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the kernel has found out about a connection.
+/// The kernel's facts about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time, microseconds.

@@ -1,5 +1,5 @@
-//! What `/proc/self/task/TID` says of one thread of this process, to be asked again and again: the files
-//! stay open. Where they are refused (some sandboxes) nothing is said. Reading them does not disturb the
+//! The state of one thread of this process in `/proc/self/task/TID`, to be read again and again: the files
+//! stay open. If they are refused (some sandboxes) there is no state. Reading them does not disturb the
 //! thread. Not for loops: procfs may take locks.
 
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::thread::StateFile;
 
-/// What a thread does at the moment.
+/// The state of a thread at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// The thread uses a processor, or waits for one.
@@ -67,7 +67,7 @@ impl ThreadFiles {
         self.syscall.as_ref().err()
     }
 
-    /// What the thread does; `None` if nothing says so.
+    /// The state of the thread; `None` if it is unknown.
     #[must_use]
     pub fn doing(&self) -> Option<Doing> {
         if let Ok(file) = &self.syscall

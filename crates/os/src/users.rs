@@ -22,7 +22,7 @@ pub struct User {
     pub gid: u32,
 }
 
-/// What of [`become_user`] was refused. The text is nginx's, without the reason, which is
+/// The part of [`become_user`] that was refused. The text is nginx's, without the reason, which is
 /// [`error`](Self::error).
 #[derive(Debug)]
 pub enum Refused {
@@ -103,7 +103,7 @@ fn look_up<T: Copy>(get: impl Fn(*mut T, *mut c_char, usize, *mut *mut T) -> c_i
             0 => return Ok(Some(unsafe { entry.assume_init() })),
             libc::ERANGE if room.len() < ENTRY_BYTES_MAX => room.resize(room.len() * 4, 0),
             libc::EINTR => {}
-            // What several services say of a name that they do not know, see getpwnam(3).
+            // The codes of several services for a name that they do not know, see getpwnam(3).
             libc::ENOENT | libc::ESRCH => return Ok(None),
             error => return Err(io::Error::from_raw_os_error(error)),
         }

@@ -162,7 +162,7 @@ impl Drop for Code {
     }
 }
 
-/// What one match at a time needs, and where its groups are afterwards.
+/// The memory of one match at a time, with its groups afterwards.
 #[derive(Debug)]
 pub struct Matcher {
     data: NonNull<sys::pcre2_match_data_8>,

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use pieces::Pieces;
 
-/// What a pipe holds before its filler has to wait, bytes.
+/// Bytes that a pipe holds before its filler has to wait.
 pub const WINDOW_BYTES: usize = 64 * 1024;
 /// How far the filler of a pipe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// What `look` finds of the room; looks again once a waker is there, which is woken when there is more.
+    /// Waits until `look` finds something in the room; it looks again after a waker is there, which is woken
+    /// when there is more.
     pub fn poll_room<T>(&self, cx: &mut Context<'_>, mut look: impl FnMut() -> Option<T>) -> Poll<T> {
         if let Some(found) = look() {
             return Poll::Ready(found);
@@ -140,7 +141,7 @@ impl Pipe {
         Some(piece)
     }
 
-    /// What is on its way, bytes; perhaps more than was pushed so far.
+    /// Bytes on their way; perhaps more than were pushed so far.
     pub fn len(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
     }
@@ -150,7 +151,7 @@ impl Pipe {
         self.pieces.is_empty()
     }
 
-    /// What `look` finds when it is given the state as it was before; looks again once a waker is there.
+    /// Waits until `look` finds something, given the earlier state; it looks again after a waker is there.
     pub fn poll<T>(&self, cx: &mut Context<'_>, look: impl Fn(FillerState) -> Option<T>) -> Poll<T> {
         let look = || look(self.state());
         if let Some(found) = look() {
@@ -273,7 +274,7 @@ mod models {
 
     static WINDOW: [u8; WINDOW_BYTES] = [0; WINDOW_BYTES];
 
-    /// What comes next, and how it ended.
+    /// Takes the next bytes, or the end.
     fn take(pipe: &Pipe, cx: &mut Context<'_>) -> Poll<Result<usize, FillerState>> {
         pipe.poll(cx, |state| match (pipe.pop(), state) {
             (Some(piece), _) => Some(Ok(piece.len())),

@@ -22,7 +22,7 @@ use std::time::Duration;
 use clearway_os::futex;
 use clearway_os::shared_memory::SharedMemory;
 
-/// What tells the two processes that they speak of the same.
+/// A number by which the two processes check that they use the same layout.
 const LAYOUT: u64 = 0xC1EA_0001;
 
 /// Where what is: numbers of words. What different threads write is in lines of its own.
@@ -80,7 +80,7 @@ impl CallId {
     }
 }
 
-/// What a plugin finds when it asks for work.
+/// The result when a plugin asks for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A call, and how long its question is, bytes.
@@ -137,7 +137,7 @@ impl Board {
         Ok((Self { memory, slots, slot_bytes }, fd))
     }
 
-    /// What another process has made.
+    /// Opens a board that another process has made.
     ///
     /// # Errors
     /// As [`SharedMemory::map`]; `InvalidData` where it is something else.

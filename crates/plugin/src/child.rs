@@ -25,7 +25,7 @@ const CONFIG: &str = "CLEARWAY_PLUGIN_CONFIG";
 /// How long what was posted before the board was closed may take.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What the process is told.
+/// The environment of the process.
 pub(crate) struct Environment {
     pub(crate) library: OsString,
     pub(crate) name: OsString,

@@ -41,7 +41,7 @@ pub(crate) enum NotMade {
     Over,
 }
 
-/// What came of a call where there is no answer.
+/// The error of a call without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed;
 
@@ -83,7 +83,7 @@ impl Desk {
         &self.board
     }
 
-    /// What another process opens.
+    /// The shared memory, for the other process.
     pub(crate) fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }

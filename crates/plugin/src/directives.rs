@@ -184,7 +184,7 @@ settings! {
 }
 
 settings! {
-    /// What locations say.
+    /// The settings of locations.
     pub(crate) struct PluginConf {
         pub(crate) access: Setting<Option<Asked>>,
         pub(crate) pass: Setting<Option<Asked>>,

@@ -14,10 +14,10 @@ use crate::board::{Board, CallId, Found, Refused};
 /// The version of this interface.
 const VERSION: u32 = 1;
 
-/// What `next` gives where there is nothing any more.
+/// The result of `next` when there are no more calls.
 const CLOSED: u64 = u64::MAX;
 
-/// What `answer` gives.
+/// The results of `answer`.
 const TAKEN: c_int = 0;
 const UNKNOWN: c_int = -1;
 const TOO_LARGE: c_int = -2;
@@ -40,7 +40,7 @@ unsafe impl Sync for Host {}
 
 /// Where a plugin sits: at the desk itself, or in another process.
 pub(crate) trait Seat: Send + Sync {
-    /// What it works with.
+    /// Its board.
     fn board(&self) -> &Board;
     /// The answer to the call in this slot has come.
     fn answered(&self, slot: u32);

@@ -7,16 +7,16 @@
 /// The version of this format.
 pub(crate) const VERSION: u8 = 1;
 
-/// What a message begins with, bytes.
+/// Length of the beginning of a message, bytes.
 const HEAD_BYTES: usize = 8;
 
-/// What a field has in front of its name, bytes.
+/// Length of the part in front of a field's name, bytes.
 const LENGTHS_BYTES: usize = 8;
 
 /// The most fields that an answer may have.
 pub(crate) const FIELDS_MAX: usize = 1000;
 
-/// What a plugin is asked for.
+/// The kind of a question to a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Whether a request may go on.

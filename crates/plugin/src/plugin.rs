@@ -41,7 +41,7 @@ pub(crate) enum PluginPlace {
     Beside,
 }
 
-/// What a configuration says of a plugin.
+/// The parameters of a plugin in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) name: CString,
@@ -60,7 +60,7 @@ impl Wanted {
     }
 }
 
-/// What its threads know of it.
+/// The state that its threads share.
 struct Shared {
     wanted: Wanted,
     desk: ArcSwap<Desk>,

@@ -39,7 +39,7 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
     handler,
 }];
 
-/// What is asked for.
+/// The object of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Groups,
@@ -72,7 +72,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
     }))
 }
 
-/// What stands behind `upstreams` in a path; `None`: it is about something else.
+/// Parses the path behind `upstreams`; `None` for other paths.
 fn asked_for(path: &[u8]) -> Option<Asked> {
     let mut parts = path.split(|&byte| byte == b'/').skip_while(|part| *part != b"upstreams");
     parts.next()?;

@@ -1,5 +1,4 @@
-//! What has become of a request so far at other servers: kept with the request, for variables and logs, to
-//! its end.
+//! The attempts of a request at other servers: kept with the request, for variables and logs, to its end.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -27,14 +26,14 @@ pub(crate) struct Attempts {
     scheme: &'static str,
     /// The server that the last location names, if it is one with `proxy_pass`.
     pub(crate) origin: Option<Origin>,
-    /// What it is asked for.
+    /// The URI that it is asked for.
     pub(crate) uri: AskedUri,
     pub(crate) body: BodyForm,
     /// How a cache takes part.
     pub(crate) cache: CacheNotes,
 }
 
-/// What variables say of a cache.
+/// The cache's facts for variables.
 #[derive(Debug, Default)]
 pub(crate) struct CacheNotes {
     /// `None`: there is none.
@@ -47,7 +46,7 @@ pub(crate) struct CacheNotes {
     pub(crate) may_keep: bool,
     /// Whether all of it is asked for where its client wants the head alone.
     pub(crate) wants_whole: bool,
-    /// What of an object could not be read, where the server is asked for that.
+    /// The part of an object that could not be read, if the server is asked for it.
     pub(crate) missing: Option<Box<Missing>>,
 }
 
@@ -58,7 +57,7 @@ pub(crate) struct Missing {
     pub(crate) range: Range<u64>,
     /// The length of the whole body, bytes.
     pub(crate) whole: u64,
-    /// What `If-Range` says.
+    /// The value of `If-Range`.
     pub(crate) validator: Bytes,
 }
 
@@ -117,7 +116,7 @@ impl CacheNotes {
     }
 }
 
-/// What a location begins to ask.
+/// The beginning of a location's attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     /// The scheme before the address in the log.
@@ -127,10 +126,10 @@ pub(crate) struct Begun {
     pub(crate) body: BodyForm,
 }
 
-/// What a server is asked for.
+/// The URI that a server is asked for.
 #[derive(Debug, Default)]
 pub(crate) enum AskedUri {
-    /// What the client has asked for, as it came.
+    /// The client's URI, unchanged.
     #[default]
     AsReceived,
     Made(Vec<u8>),
@@ -260,7 +259,7 @@ impl From<Begun> for Attempts {
 }
 
 impl Attempts {
-    /// What is known of a request, if other servers were asked.
+    /// The attempts of a request, if other servers were asked.
     pub(crate) fn of<'a>(request: &'a Request<'_>) -> Option<&'a Self> {
         request.context(&ATTEMPTS)
     }
@@ -302,7 +301,7 @@ impl Attempts {
         write!(f, "{scheme}{name}{separator}{}", Verbatim(uri))
     }
 
-    /// What stands before the address in the log from here on.
+    /// Sets the text in front of the address in the log.
     pub(crate) fn set_scheme(&mut self, scheme: &'static str) {
         self.scheme = scheme;
     }

@@ -1,4 +1,4 @@
-//! What must hold whatever a client of the API sends: for the fuzz target `api_json`.
+//! Invariants for any input of a client of the API: for the fuzz target `api_json`.
 
 use crate::api::json::{Json, put, put_text, read_object};
 use crate::api::said::Said;

@@ -1,4 +1,4 @@
-//! What becomes of the heads of responses on their way to the client.
+//! The changes of responses' heads on their way to the client.
 
 pub(crate) mod accel;
 pub(crate) mod cookies;

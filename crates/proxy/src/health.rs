@@ -160,7 +160,7 @@ struct Watch {
     turns: Option<Turns>,
     check: Arc<Check>,
     lasting: Arc<Lasting>,
-    /// What requests are made in; held while the server is asked.
+    /// The generation for its requests; held while the server is asked.
     generation: Weak<Generation>,
     peer: Arc<Peer>,
     home: LoopRef,
@@ -175,7 +175,7 @@ impl Watch {
         pause(self.home, later_ms()).await;
         loop {
             let peers = peers_of(&self.check, &self.lasting).unwrap_or_default();
-            // What is said of it may have changed.
+            // The server's settings may have changed.
             let Some(peer) = peers.into_iter().find(|peer| peer.is_same(&self.peer)) else { return };
             self.peer = peer;
             let is_up = self.peer.config().state != ServerState::Down;
@@ -196,7 +196,7 @@ impl Watch {
         }
     }
 
-    /// What has come of a question.
+    /// Takes the result of a question.
     fn take(&mut self, fault: Option<String>) {
         let checked = if fault.is_none() { Checked::Passed } else { Checked::Failed };
         self.peer.state().count_check(checked);

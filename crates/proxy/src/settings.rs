@@ -1,4 +1,4 @@
-//! What locations say of how requests are passed on. Written at boot, read by loops.
+//! Settings of locations for passing requests on. Written at boot, read by loops.
 
 pub(crate) mod cache;
 pub(crate) mod gateway;

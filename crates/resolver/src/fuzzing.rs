@@ -1,4 +1,4 @@
-//! What must hold whatever a name server says: for the fuzz target `dns_response`.
+//! Invariants for any message of a name server: for the fuzz target `dns_response`.
 
 use std::sync::Arc;
 

@@ -50,7 +50,7 @@ impl KnownNames {
         &self.places[self.hasher.hash_one(name) as usize % PLACES]
     }
 
-    /// What is known of a name in lower case. Any thread, without waiting.
+    /// The answer for a name in lower case. Any thread, without waiting.
     pub(crate) fn find(&self, name: &[u8], now_s: u64) -> Option<Answer> {
         let found = self.place(name).load();
         let known = found.as_ref().filter(|known| *known.name == *name && known.valid_until_s >= now_s)?;

@@ -51,7 +51,7 @@ pub enum Families {
     Both,
 }
 
-/// What `resolver` says.
+/// The parameters of `resolver`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Name servers; one at least.
@@ -87,7 +87,7 @@ pub struct Host {
     pub addresses: Result<Answer, Failure>,
 }
 
-/// What was found of a service.
+/// The servers of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundService {
     /// By priority.
@@ -96,7 +96,7 @@ pub struct FoundService {
     pub valid_until_s: u64,
 }
 
-/// What loops and the resolver's task share.
+/// The state that loops and the resolver's task share.
 pub(crate) struct Shared {
     inbox: SegQueue<Arc<Waiter>>,
     known: Arc<KnownNames>,
@@ -148,7 +148,7 @@ impl Resolver {
         Self { shared }
     }
 
-    /// What is known of a name at this moment, without asking anybody. Addresses stand for themselves.
+    /// The answer for a name at this moment, without a question to a server. An address is its own answer.
     #[must_use]
     pub fn find(&self, home: LoopRef, name: &[u8]) -> Option<Answer> {
         self.look_up(home, &normalized(name))
@@ -252,7 +252,7 @@ fn host(target: &Target, addresses: Result<Answer, Failure>) -> Host {
     Host { priority, weight, port, name, addresses }
 }
 
-/// What all of them return, in their order.
+/// The results of all futures, in their order.
 async fn all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! What this crate counts.
+//! The metrics of this crate.
 
 use clearway_metrics::Counter;
 

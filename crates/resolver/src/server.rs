@@ -22,7 +22,7 @@ const QUERIES_PER_PORT: u32 = 1000;
 const OLD_PORTS_MAX: usize = 4;
 /// A stream by which nothing could be sent for so long is closed, ms.
 const STREAM_MS: u64 = 5000;
-/// What waits to be sent by a stream, bytes at most; what comes beyond that is asked for again later.
+/// The most bytes that wait to be sent by a stream; queries beyond that are made again later.
 const STREAM_QUEUE_MAX: usize = 64 << 10;
 /// Largest datagram that is taken whole, bytes.
 pub(crate) const DATAGRAM_MAX: usize = 4096;
@@ -56,7 +56,7 @@ enum Link {
     Up(Socket),
 }
 
-/// What failed.
+/// The failure of a server.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) call: &'static str,

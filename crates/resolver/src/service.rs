@@ -25,7 +25,7 @@ pub(crate) struct Service {
     sink: Arc<dyn Sink>,
     table: Table,
     servers: Vec<Server>,
-    /// What is left to do of the table's deeds, in reverse order.
+    /// The remaining deeds of the table, in reverse order.
     deeds: Vec<Deed>,
     timer: Timer,
     home: LoopRef,

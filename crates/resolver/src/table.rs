@@ -1,4 +1,4 @@
-//! What a resolver knows and what it is asking for: all of it but sockets and clocks. One task owns it.
+//! The state of a resolver: all answers and questions, without sockets and clocks. One task owns it.
 //!
 //! The rules are those of nginx (`ngx_resolver.c`):
 //! 1. A name is asked for once, however many wait for it: for A and AAAA under two idents, which are random.
@@ -24,7 +24,7 @@ use crate::wire::{self, Answers, Ask, Name, Response, Target, Via};
 
 /// A server that has not answered for so long is followed by the next, ms.
 pub(crate) const RESEND_MS: u64 = 5000;
-/// What nobody asks for is forgotten after so many seconds.
+/// An answer that is not asked for is forgotten after so many seconds.
 const KEEP_S: u64 = 30;
 /// How many aliases are followed for one name.
 const HOPS_MAX: u8 = 50;
@@ -46,7 +46,7 @@ pub(crate) struct Rules {
     pub(crate) names_max: usize,
 }
 
-/// What is to be done.
+/// The work to be done.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Sends a query, to another server where that is not possible.
@@ -62,7 +62,7 @@ pub(crate) struct Table {
     next_server: usize,
     /// When what is asked for is to be asked for again; entries may be out of date. In the order of time.
     resend: VecDeque<(u64, Arc<Question>)>,
-    /// What is known, roughly in the order of use; entries with an old number are out of date.
+    /// The known names, roughly in the order of use; entries with an old number are out of date.
     sweep: VecDeque<(u64, Arc<Question>)>,
     last_number: u64,
     known: Arc<KnownNames>,
@@ -78,7 +78,7 @@ enum EntryState {
     },
 }
 
-/// What is known of a name.
+/// The answer for a name.
 enum Fact {
     Addresses(Arc<Known>),
     Targets { targets: Arc<[Target]>, valid_until_s: u64, used_s: u64 },
@@ -202,7 +202,7 @@ impl Table {
         true
     }
 
-    /// What is known, if that number is not out of date.
+    /// The answer, if that number is not out of date.
     fn find_swept(&self, number: u64, question: &Question) -> Option<&Fact> {
         match self.names.get(question)? {
             EntryState::Known { fact, number: of } if *of == number => Some(fact),
@@ -315,7 +315,7 @@ impl Table {
         }
     }
 
-    /// What was to be sent to a server cannot be: it goes to the next one, once round.
+    /// Sends the queries for a server that failed to the next one, once round.
     pub(crate) fn server_failed(&mut self, server: usize) {
         for (at_ms, question) in &self.resend {
             if let Some(EntryState::Asked(asked)) = self.names.get_mut(question)
@@ -446,7 +446,7 @@ impl Asked {
         (half.answer, half.alias) = (Some(answers.addresses), answers.alias);
     }
 
-    /// What all answers together say, or the code of an error.
+    /// Combines all answers, or the code of an error.
     fn conclude(&mut self, question: &Question, now_s: u64, valid_until_s: u64) -> Result<Fact, u8> {
         if self.code != 0 {
             return Err(self.code);

@@ -18,7 +18,7 @@ use clearway_runtime::{LoopRef, Timer};
 use crate::metrics;
 use crate::wire::{Name, Target, code_text};
 
-/// What name servers have said of a name.
+/// The answer of name servers about a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The addresses, at least one, in the order of the response: IPv4 first.
@@ -65,7 +65,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What was asked for was found.
+/// The result of a successful question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Addresses(Answer),
@@ -80,7 +80,7 @@ pub(crate) struct Waiter {
     is_gone: AtomicBool,
 }
 
-/// What is asked for.
+/// The object of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
     Addresses(Name),
@@ -177,7 +177,7 @@ impl Drop for Waiting {
 pub(crate) mod tests {
     use super::*;
 
-    /// What happens when the future of one is dropped.
+    /// Drops the future of a waiter.
     pub(crate) fn give_up(waiter: Arc<Waiter>) -> Arc<Waiter> {
         waiter.is_gone.store(true, Ordering::Relaxed);
         waiter

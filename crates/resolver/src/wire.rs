@@ -20,7 +20,7 @@ const NAME_MAX: usize = 255;
 /// A name in lower case, its labels joined by dots, without a dot at the end.
 pub(crate) type Name = Box<[u8]>;
 
-/// What a query asks for.
+/// The type of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// A
@@ -38,7 +38,7 @@ pub(crate) enum Via {
     Tcp,
 }
 
-/// What is wrong with a message, in nginx's words.
+/// The fault of a message, in nginx's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Short,
@@ -78,7 +78,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a response code means (RFC 1035, 4.1.1), in nginx's words.
+/// The text of a response code (RFC 1035, 4.1.1), in nginx's words.
 pub(crate) fn code_text(code: u8) -> &'static str {
     match code {
         1 => "Format error",
@@ -133,7 +133,7 @@ pub(crate) struct Target {
     pub(crate) name: Name,
 }
 
-/// What the answers say.
+/// The contents of the answers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answers {
     /// The least of all, seconds.

@@ -235,7 +235,7 @@ impl LoopRef {
         Self(self.0.all.all()[index])
     }
 
-    /// What the loop has counted of itself. Any thread.
+    /// The loop's counts of itself. Any thread.
     #[must_use]
     pub fn counted(self) -> LoopValues {
         self.0.counters.read()

@@ -1,5 +1,5 @@
-//! What a user of the runtime does on each loop, such as when a configuration begins and ends, and keeps for
-//! each. Boot, reload and stop call this; the hooks run on the loops.
+//! Hooks of the runtime's users on each loop, such as when a configuration begins and ends, and the values
+//! that they keep for each. Boot, reload and stop call this; the hooks run on the loops.
 
 use std::future::Future;
 use std::ops::Index;
@@ -14,7 +14,7 @@ use crate::handover::suspects::Tag;
 pub struct PerLoop<T>(Box<[T]>);
 
 impl<T> PerLoop<T> {
-    /// What `make` returns for each loop, in their order.
+    /// The results of `make` for each loop, in their order.
     pub fn new(runtime: Runtime, make: impl FnMut(LoopRef) -> T) -> Self {
         Self(runtime.loops().map(make).collect())
     }

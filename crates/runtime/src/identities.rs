@@ -21,7 +21,7 @@ pub struct Identities {
     parked: Arc<Parked>,
 }
 
-/// What the threads and their owner share.
+/// The state that the threads and their owner share.
 struct Parked {
     /// Whether they go on to wait; a futex.
     word: AtomicU32,

@@ -40,9 +40,9 @@ pub static HANDOVERS: Family = Family::new(
 )
 .by(LOOP);
 
-/// What a loop counts of itself: written by the carrier that is named in its word, in RUN (rule 5 of
-/// word.rs), so there is one writer at a time, and each sees what the one before it wrote. Hand-overs are
-/// written by the watchdog alone.
+/// A loop's counts of itself: written by the carrier that is named in its word, in RUN (rule 5 of word.rs).
+/// So there is one writer at a time, and each sees the numbers of the one before. Hand-overs are written by
+/// the watchdog alone.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LoopCounters {
@@ -81,7 +81,7 @@ impl LoopCounters {
     }
 }
 
-/// What a loop has counted since it was made.
+/// A loop's counts since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopValues {
     /// Polls of tasks.

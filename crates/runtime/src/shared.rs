@@ -96,7 +96,7 @@ pub(crate) struct Carrier {
     pub(crate) demotion: Demotion,
     /// Its CPU clock when the watchdog first saw it detached; the watchdog only. 0: not seen yet.
     pub(crate) cpu_seen_ns: AtomicU64,
-    /// What an observer is shown of it.
+    /// The facts that it shows to an observer.
     pub(crate) away: Away,
     /// When it gave its loop away itself, its CPU clock then, and for which tag; the carrier only. 0: it did
     /// not.
@@ -117,7 +117,7 @@ pub(crate) struct Carrier {
     has_run: AtomicBool,
 }
 
-/// What a spare is woken for.
+/// The work for which a spare is woken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// To run this loop, from this lease on.
@@ -163,9 +163,9 @@ pub(crate) struct Shared {
     last_alert_ms: AtomicU64,
 }
 
-/// What carriers ask for as a time slice, in microseconds, the least there is: a thread that asks for less
-/// than the system's default (about 3 ms) is let in before another thread's slice is over. Demoted ones have
-/// the default; more than that (100 ms) was tried, and made loops wait for up to 50 ms.
+/// The time slice that carriers ask for, in microseconds, the least there is: a thread with less than the
+/// system's default (about 3 ms) is let in before another thread's slice is over. Demoted ones have the
+/// default; more than that (100 ms) was tried, and made loops wait for up to 50 ms.
 const SLICE_US: u64 = 100;
 
 /// Nice value of a carrier that burns CPU away from its loop.
@@ -230,7 +230,7 @@ impl Restore {
 
     fn raise(self, tid: u32) {
         let (Self::Nice(nice) | Self::Batch(nice)) = self;
-        // What a kernel does not know of this it leaves as it is.
+        // A kernel leaves parameters that it does not know as they are.
         let _ = thread::schedule(tid, thread::Policy::Normal, nice, SLICE_US);
     }
 }
@@ -275,7 +275,7 @@ impl Carrier {
         futex::wake(&self.assigned, 1);
     }
 
-    /// What a spare held last, on whichever loop.
+    /// The last lease of a spare, on whichever loop.
     pub(crate) fn last_lease(&self) -> Lease {
         Lease::from_bits(self.lease.load(Ordering::Relaxed))
     }
@@ -361,7 +361,7 @@ impl Shared {
             spares: Spares::new(carriers),
             suspects: Suspects::new(),
             remotes: OnceLock::new(),
-            // What ends a poll without a look cannot be lent.
+            // A poll that ends without a look at the word cannot be lent.
             handover_after: config.handover_after.filter(|_| !cfg!(clearway_no_lease)),
             sink: Arc::clone(&config.sink),
             observer: OnceLock::new(),
@@ -630,7 +630,7 @@ impl Shared {
     }
 }
 
-/// What came of an attempt to lend a loop.
+/// The result of an attempt to lend a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lent {
     Done,

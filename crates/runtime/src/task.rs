@@ -58,21 +58,21 @@ pub(crate) const BUDGET: u32 = 128;
 /// A state with more wakers than this means that they leak.
 const REFERENCES_MAX: u64 = u64::MAX / 2;
 
-/// What every task begins with, whatever its future.
+/// The beginning of every task, whatever its future.
 pub(crate) struct Header {
     state: AtomicU64,
     link: AtomicPtr<Header>,
     pub(crate) home: &'static Remote,
     table: &'static Table,
-    /// What the task does now (suspects.rs); 0 is nothing in particular.
+    /// The tag of the task's present work (suspects.rs); 0 is none.
     pub(crate) tag: AtomicU32,
     /// Whether other loops may take it for a poll (rule 5).
     binding: AtomicU8,
-    /// What it was granted while it waited to be polled (place.rs).
+    /// The pass that it was granted while it waited to be polled (place.rs).
     pass: AtomicU8,
     /// How much CPU it takes (fair.rs).
     pub(crate) appetite: Appetite,
-    /// What is left of the budget; written by the polling thread only.
+    /// The rest of the budget; written by the polling thread only.
     pub(crate) budget: AtomicU32,
     /// The word's value under which it is polled; its carrier is the one that polls.
     pub(crate) lease: AtomicU64,
@@ -140,7 +140,7 @@ unsafe impl Linked for Header {
     }
 }
 
-/// What a poll left behind.
+/// The state after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollOutcome {
     /// The task is over, and may be gone.
@@ -410,7 +410,7 @@ unsafe fn drop_guarded(task: NonNull<Header>) {
     guarded(|| unsafe { (task.as_ref().table.drop_future)(task) });
 }
 
-/// What `f` returns; `None` if it panicked.
+/// The result of `f`; `None` if it panicked.
 fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => Some(value),

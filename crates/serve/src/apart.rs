@@ -15,7 +15,7 @@ use crate::http1::{After, serve_requests};
 /// Of so many requests of a connection something may go on at a time; behind that the next request waits.
 const NESTED_MAX: u32 = 8;
 
-/// What a connection does next, and what was received of a request that is to be answered then.
+/// The next state of a connection, and received bytes of a request that is to be answered then.
 type Next = (After, Option<Box<Parts>>);
 
 /// Goes on behind a request of which `strands` are left, until they have ended. `nested` says in how many
@@ -67,14 +67,14 @@ async fn serve(conn: &Conn, strands: &Strands<'_>, next: Next, nested: u32) -> N
     // was renewed.
     strands.finish().await;
     match after {
-        // What has begun is served by the connection itself.
+        // A request that has begun is served by the connection itself.
         After::Idle { .. } if begun.is_some() => (After::Outdated, begun),
         After::Outdated => (after, begun),
         After::Idle { .. } | After::Linger(_) | After::Close => (after, None),
     }
 }
 
-/// What an idle connection meets.
+/// The event for an idle connection.
 enum Idle {
     /// The beginning of a request.
     Begun(Box<Parts>),

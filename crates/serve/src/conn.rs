@@ -16,9 +16,9 @@ use clearway_tls::stream::TlsError;
 pub(crate) struct Conn {
     /// The client.
     pub(crate) client: Client,
-    /// What the next request is answered with; exchanged between requests.
+    /// The generation for the next request; exchanged between requests.
     pub(crate) setup: Arc<Setup>,
-    /// What carries the requests.
+    /// The link that carries the requests.
     pub(crate) link: Http1Link,
 }
 

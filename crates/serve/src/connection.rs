@@ -23,7 +23,7 @@ use crate::http2;
 use crate::proxy_header::read_front;
 use crate::tls;
 
-/// What is read at once while a closed connection lingers, bytes.
+/// Bytes that are read at once while a closed connection lingers.
 const LINGERING_READ_BYTES: usize = 4 * 1024;
 
 /// When the server stops, a connection that was accepted or answered less than so long ago stays for the
@@ -39,7 +39,7 @@ const MOVE_LAG_MS: u32 = 10;
 /// the log to find out that a destination hangs; nobody waits any more then.
 const LINES_WAIT_MS: u64 = 100;
 
-/// What a connection is while it is idle.
+/// A connection while it is idle.
 pub(crate) struct Connection {
     pub(crate) conn: Conn,
     /// Its place among the `worker_connections`.
@@ -147,7 +147,7 @@ fn go_on(mut connection: Connection) -> impl Future<Output = ()> + Send + 'stati
     }
 }
 
-/// What a connection carries.
+/// The protocol of a connection.
 #[derive(PartialEq, Eq)]
 enum Carried {
     Http1,
@@ -209,7 +209,7 @@ fn generation(conn: &Conn) -> u32 {
     u32::try_from(conn.setup.generation()).unwrap_or(u32::MAX)
 }
 
-/// What an idle connection was sent.
+/// The bytes that an idle connection has received.
 enum Received {
     /// The beginning of a request, or more of it.
     Begun(Box<Parts>),
@@ -222,7 +222,7 @@ enum Received {
 /// A connection ends, of which everything has been said.
 pub(crate) struct Ending;
 
-/// What becomes of an idle connection.
+/// The next state of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
     /// The connection was just accepted, and nothing was received yet.
@@ -284,8 +284,8 @@ impl Connection {
         }
     }
 
-    /// What becomes of it, before its first request, by what it was waited for; `action` is what the log says
-    /// was under way when the client took too long. No future of its own: idle connections are small.
+    /// The next state before the first request, by the event that has ended the wait; `action` is the action
+    /// for the log if the client took too long. No future of its own: idle connections are small.
     ///
     /// # Errors
     /// If it ends.
@@ -359,7 +359,7 @@ pub(crate) fn read_idle(
     }
 }
 
-/// What is left to do for a connection that ends: nothing as a rule.
+/// The remaining work for a connection that ends: none as a rule.
 fn end(conn: &Conn, limits: Option<Lingering>) -> Option<Pin<Box<impl Future<Output = ()> + Send>>> {
     let unwritten = conn.setup.log_progress().behind();
     if unwritten.is_none() && limits.is_none() {

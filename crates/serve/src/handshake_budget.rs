@@ -9,7 +9,7 @@ use std::time::Duration;
 use clearway_http::Weight;
 use clearway_runtime::LoopRef;
 
-/// What may be spent in a millisecond on the clock of the loop, which is a turn or several, microseconds.
+/// Microseconds that may be spent in a millisecond on the clock of the loop, which is a turn or several.
 const ROOM_US: u64 = 250;
 /// The same with steps that take up a session: others do not use up what is left for them. What was spent
 /// beyond it counts for the next milliseconds.
@@ -70,7 +70,7 @@ fn with_spent(word: u64, now_ms: u64, time_us: u64) -> u64 {
     now_ms << SPENT_BITS | spent_us.min((1 << SPENT_BITS) - 1)
 }
 
-/// What is left of it at this time.
+/// The spent microseconds at this time.
 fn spent_us(word: u64, now_ms: u64) -> u64 {
     let gone_ms = (now_ms & (u64::MAX >> SPENT_BITS)).saturating_sub(word >> SPENT_BITS);
     (word & ((1 << SPENT_BITS) - 1)).saturating_sub(gone_ms.saturating_mul(ROOM_RESUMED_US))

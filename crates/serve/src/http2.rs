@@ -96,7 +96,7 @@ fn server_of(conn: &Conn) -> &Server {
     conn.setup.server_of(conn.link.transport.tls().and_then(|tls| tls.offer.host.as_deref()))
 }
 
-/// What is said where no location is known.
+/// The location whose settings hold while none is known.
 fn location(conn: &Conn) -> &CoreLocation {
     conn.setup.location_of(server_of(conn))
 }
@@ -154,14 +154,14 @@ pub(crate) async fn serve(connection: &mut Connection) {
     }
 }
 
-/// What an idle connection has of what it needs for requests.
+/// The parts of its memory that an idle connection keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keeping {
     Memory,
     Nothing,
 }
 
-/// What a connection does next.
+/// The next action of a connection.
 enum Turn {
     /// The connection has nothing to do until something is received.
     Idle,
@@ -181,11 +181,11 @@ enum End {
 struct Frames {
     client: Arc<Client>,
     local: Option<SocketAddr>,
-    /// What requests are told of TLS, once one has come since the connection was idle.
+    /// The facts about TLS for requests, once one has come since the connection was idle.
     tls: Option<Arc<Tls>>,
     receive_bytes: usize,
     protocol: Protocol,
-    /// What reads heads; nothing in an idle connection.
+    /// The reader of heads; `None` in an idle connection.
     reader: Option<Box<HeadReader>>,
     streams: Streams,
     input: Vec<u8>,
@@ -345,7 +345,7 @@ impl Frames {
         if is_full {
             return Ok(Read::Nothing);
         }
-        // What is there already, of the poll before or behind the handshake, comes first.
+        // Bytes that were received before come first: by the poll before or behind the handshake.
         let mut read = self.take_input(conn, budget)?;
         if *budget == 0 {
             return Ok(read);
@@ -444,8 +444,8 @@ impl Frames {
         Ok(())
     }
 
-    /// What a request that begins is told of TLS. One that comes behind the end of the handshake is no early
-    /// one, whatever came before it.
+    /// The facts about TLS for a request that begins. One that comes behind the end of the handshake is no
+    /// early one, whatever came before it.
     fn told(&mut self, conn: &Conn) -> Option<Arc<Tls>> {
         let tls = conn.link.transport.tls()?;
         if self.tls.as_ref().is_none_or(|told| told.is_early() && !tls.is_early()) {
@@ -462,7 +462,7 @@ impl Frames {
             let room = OUTPUT_MAX_BYTES.saturating_sub(self.output.len() - self.sent);
             let now_ms = conn.client.home.now_ms();
             self.streams.gather(&mut self.protocol, &mut self.output, room, now_ms);
-            // What was said while streams ended.
+            // Control frames from the ends of streams.
             self.protocol.take_control(&mut self.output);
             if self.sent == self.output.len() {
                 self.output.clear();
@@ -523,7 +523,7 @@ impl Frames {
     }
 }
 
-/// What a read has brought.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Read {
     Nothing,

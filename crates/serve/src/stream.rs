@@ -55,7 +55,7 @@ pub(crate) async fn serve_arrived(
 ) {
     let stream = Leaving(stream);
     let way = Way { client: &client, setup: &setup, link: Link::Stream(&stream.0) };
-    // What the request refers to, as what it has there does.
+    // Declared before the request, which refers to it: its background work.
     let strands = Strands::default();
     let mut active = Active::new(way, &strands, &mut parts, 0, number);
     Stage::begin_stream(client.home.index());

@@ -37,7 +37,7 @@ const HELLO_BYTES: usize = 2 * 1024;
 const UNRECOGNIZED_NAME: u8 = 112;
 /// The alert of a server that is to blame (RFC 8446 §6.2).
 const INTERNAL_ERROR: u8 = 80;
-/// What is shorter than this, bytes, was no flight with a certificate in it but the wish for another hello.
+/// A shorter flight, in bytes, had no certificate in it: it asked for another hello.
 const FLIGHT_MIN_BYTES: usize = 512;
 
 /// The pool's lane of a step.
@@ -163,7 +163,7 @@ fn refuse_hello(conn: &Conn, error: HelloError) {
     fail(conn, &Failure { reasons: vec![error.into()] });
 }
 
-/// What a client has asked for.
+/// The client's wishes.
 struct Asked {
     offer: Offer,
     acceptor: Arc<dyn Accept>,
@@ -173,7 +173,7 @@ struct Asked {
     terms: Terms,
 }
 
-/// What the server says of the handshake.
+/// The server's terms for the handshake.
 struct Terms {
     verify: Verify,
     pool: Option<Arc<Pool>>,
@@ -192,7 +192,7 @@ struct Handshake {
     finish: Weight,
 }
 
-/// What goes to the pool and comes back.
+/// The state that goes to the pool and comes back.
 struct HandshakeState {
     session: Box<dyn Session>,
     input: Vec<u8>,
@@ -294,7 +294,7 @@ async fn shake_hands(connection: &mut Connection, handshake: Handshake) -> Resul
                 return Err(Ending);
             }
             Step::Failed(failure) => {
-                // What the alert says is of no use to a client that does not take it.
+                // An alert that the client does not take is of no use.
                 let _ = send(&connection.conn, &mut state.output).await;
                 fail(&connection.conn, &failure);
                 return Err(Ending);

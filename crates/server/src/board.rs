@@ -1,6 +1,6 @@
-//! What worker processes of one master tell each other (`worker_groups`), so that clients of all of them see
-//! one server: what each has counted, and the serial numbers of connections. It is memory of a zone that the
-//! master holds. Main threads write; loops read, and ask.
+//! The worker processes' board of one master (`worker_groups`), which makes one server of them for clients:
+//! the counts of each, and the serial numbers of connections. It is memory of a zone that the master holds.
+//! Main threads write; loops read, and ask.
 //!
 //! Rules.
 //! 1. A process writes to the page of its place in the zone alone, by its main thread: once a second, and
@@ -38,7 +38,7 @@ const VERSION_AT: usize = 0;
 const ANSWERED_AT: usize = 1;
 const OWNER_AT: usize = 2;
 const LENGTH_AT: usize = 3;
-/// What `stub_status` shows: [`clients::Numbers`].
+/// The numbers of `stub_status`: [`clients::Numbers`].
 const NUMBERS_AT: usize = 4;
 const CONTENT_AT: usize = 16;
 const CONTENT_BYTES: usize = (PAGE_WORDS - CONTENT_AT) * 8;
@@ -57,7 +57,7 @@ struct Board {
     zone: Arc<Zone>,
     place: usize,
     number: u32,
-    /// What those had counted that had its place before.
+    /// The counts of earlier processes that had its place.
     before: Sums,
     numbers_before: clients::Numbers,
 }
@@ -124,7 +124,7 @@ fn next_serial() -> u64 {
     BOARD.get().map_or(0, serial)
 }
 
-/// What stands in the pages of others, and what was counted before in this one's.
+/// The counts in the pages of others, and earlier counts in this one's.
 fn others() -> clients::Numbers {
     let Some(board) = BOARD.get() else { return clients::Numbers::default() };
     let mut sum = board.numbers_before;
@@ -159,7 +159,7 @@ impl Asking for Question {
     }
 }
 
-/// What of a page counts.
+/// The part of a page that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     All,
@@ -173,7 +173,7 @@ impl Board {
         Page(&self.zone.words()[PAGES_AT + place * PAGE_WORDS..][..PAGE_WORDS])
     }
 
-    /// What this process shows.
+    /// The counts of this process.
     fn own(&self) -> Sums {
         let mut sums = Sums::default();
         sums.add_source(&*crate::metrics::source());
@@ -194,7 +194,7 @@ impl Board {
     }
 }
 
-/// What one process shows.
+/// The page of one process.
 #[derive(Clone, Copy)]
 struct Page<'a>(&'a [AtomicU64]);
 
@@ -342,7 +342,7 @@ impl Sums {
         }
     }
 
-    /// What `write` has written.
+    /// Adds the counts that `write` has written.
     fn add_page(&mut self, page: &[u8], which: Which) {
         let families = families();
         let mut rest = Cursor(page);
@@ -383,7 +383,7 @@ fn put(out: &mut Vec<u8>, tag: u8, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// What is left of a page.
+/// The rest of a page.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {

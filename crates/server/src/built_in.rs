@@ -42,7 +42,7 @@ const TYPES: &[(&str, &str)] = &[
     ("video/webm", "webm"),
 ];
 
-/// What is served, and where.
+/// The directory that is served, and its address.
 pub struct Site<'a> {
     /// The directory, absolute.
     pub directory: &'a Path,
@@ -90,7 +90,7 @@ impl Tls {
         Err("this is a build without TLS".to_owned())
     }
 
-    /// What makes a server one for HTTPS: also for plain requests that come to its address.
+    /// Directives of a server for HTTPS, also for plain requests to its address.
     fn directives(&self, address: SocketAddr) -> Vec<u8> {
         let mut text = b"        http2 on;\n        ssl_certificate ".to_vec();
         text.extend_from_slice(&quoted(format!("data:{}", self.certificate).as_bytes()));

@@ -75,11 +75,11 @@ pub(crate) struct Handover {
     pub(crate) names: Vec<(String, Vec<SocketAddr>)>,
     /// Files that directives name, as they were read.
     pub(crate) kept_files: Vec<(PathBuf, Bytes)>,
-    /// What tickets of TLS are encrypted with where no file has a key.
+    /// The key for tickets of TLS, if no file has one.
     pub(crate) ticket_key: Vec<u8>,
 }
 
-/// What the master wants.
+/// An order of the master.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Build this configuration and say `Ready` or `Failed`.
@@ -101,7 +101,7 @@ pub(crate) enum Order {
     Terminate,
 }
 
-/// What a worker tells.
+/// A report of a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The configuration is built.

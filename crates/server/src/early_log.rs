@@ -61,7 +61,7 @@ impl Sink for EarlyLog {
     }
 }
 
-/// What standard error is to a log.
+/// The relation of standard error to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Console {
     /// Standard error gets warnings and worse as well.

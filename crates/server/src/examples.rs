@@ -17,7 +17,7 @@ use crate::options::{DefaultErrorLog, Options};
 /// Linux has nothing for it: it warns and does nothing, as in nginx.
 const WARNS: &str = "send_lowat";
 
-/// What the reference knows of a directive, whichever table it is in.
+/// The reference of a directive, whichever table it is in.
 struct Record {
     name: &'static str,
     contexts: Contexts,
@@ -39,7 +39,7 @@ fn records() -> Vec<Record> {
             })
         };
     }
-    // What the testing build has beside them is for nobody else.
+    // Directives of the testing build are not for users.
     let is_for_users = |record: &Record| !record.name.starts_with("testing_");
     records!(core.specs()).chain(records!(http.table().specs())).filter(is_for_users).collect()
 }
@@ -120,7 +120,7 @@ fn kept_files() -> KeptFiles {
     KeptFiles::handed(handed.to_vec())
 }
 
-/// What is said of a configuration, and whether it can be loaded.
+/// Loads a configuration; an error has its messages.
 fn load(text: &str) -> Result<(), Vec<String>> {
     let conf = PathBuf::from("/p/nginx.conf");
     let source = Memory::new().with(&conf, text.to_owned());

@@ -26,7 +26,7 @@ use crate::options::{DefaultErrorLog, Options};
 use crate::pools::Pools;
 use crate::stock;
 
-/// What a configuration is loaded with.
+/// The means with which a configuration is loaded.
 pub(crate) struct Means<'a> {
     /// The process that reads.
     pub(crate) reader: Reader,
@@ -42,7 +42,7 @@ pub(crate) struct Means<'a> {
     pub(crate) default_access_log: DefaultAccessLog,
     /// Where pools report to, which outlive configurations.
     pub(crate) lasting_log: Option<Arc<dyn Sink>>,
-    /// What is known of other servers, where there was a configuration before.
+    /// The state of other servers, if there was a configuration before.
     pub(crate) lasting: Option<Arc<Lasting>>,
     /// Caches of the configurations before.
     pub(crate) caches: Option<Arc<Caches>>,
@@ -54,7 +54,7 @@ pub(crate) struct Means<'a> {
 
 /// A configuration that can be run.
 pub(crate) struct Loaded {
-    /// What stands outside `http`.
+    /// The settings outside `http`.
     pub(crate) core: CoreConf,
     /// The `http` block, if there is one, for a worker to run.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
@@ -64,7 +64,7 @@ pub(crate) struct Loaded {
     pub(crate) log: Arc<ErrorLog>,
     /// Its pools; those that are new have no threads yet.
     pub(crate) pools: Pools,
-    /// What is known of other servers.
+    /// The state of other servers.
     pub(crate) lasting: Arc<Lasting>,
     pub(crate) caches: Arc<Caches>,
     /// Where worker processes show each other what they have counted, if there are several.
@@ -89,11 +89,11 @@ pub fn tables() -> (Table<CoreConf>, HttpLoader) {
 pub(crate) struct Refused {
     /// The first mistake, in nginx's words.
     pub(crate) error: Error,
-    /// What was strange before it.
+    /// Warnings that came before it.
     pub(crate) warnings: Warnings,
 }
 
-/// What was strange in a configuration, in nginx's order.
+/// Warnings about a configuration, in nginx's order.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     /// In its text.
@@ -178,7 +178,7 @@ fn load_with(
     Ok(Loaded { core, snapshot, checked, log, pools, lasting, caches, board, temp_paths, files, warnings })
 }
 
-/// What the process does for caches: the first group looks after those of all.
+/// The role of the process for caches: the first group looks after those of all.
 fn cache_role(core: &CoreConf) -> Role {
     match (core.groups(), core.share().start) {
         _ if core.is_agent() => Role::Assists,

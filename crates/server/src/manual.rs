@@ -12,7 +12,7 @@ use crate::load::tables;
 use crate::metrics;
 use crate::reference::{Entry, Links, add, variable_row, write_entry};
 
-/// What separates a page's own text from what is generated.
+/// The line between a page's own text and the generated part.
 pub const MARK: &str = "<!-- Below: generated from the tables by `cargo xtask docs`; do not edit. -->";
 
 /// A page, and the modules whose tables stand on it.
@@ -89,7 +89,7 @@ pub(crate) fn page_of(module: &Module) -> &'static str {
     page.map_or(module.name, |page| page.name)
 }
 
-/// What is on a page, in the order of the tables.
+/// The contents of a page, in the order of the tables.
 #[derive(Default)]
 struct Content {
     directives: BTreeMap<&'static str, Vec<Entry>>,

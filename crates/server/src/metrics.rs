@@ -90,7 +90,7 @@ fn write_family(text: &mut String, family: &Family) {
     }
 }
 
-/// What is counted of what, for the reference: a title and its metrics.
+/// A part of the reference: a title and its metrics.
 pub(crate) struct Group {
     pub(crate) title: &'static str,
     pub(crate) entries: &'static [Entry],
@@ -126,7 +126,7 @@ fn counting_modules() -> Vec<&'static Module> {
     modules.filter(|module| !module.metrics.is_empty()).collect()
 }
 
-/// What the process counts, in the order in which it is shown.
+/// The metrics of the process, in the order in which they are shown.
 pub(crate) static GROUPS: &[Group] = &[
     Group {
         title: "The process",
@@ -265,7 +265,7 @@ static ACCEPTS: Family = Family::new(
     Label { name: "loop", help: "Which event loop, from 0." },
 ]);
 
-/// What is accepted from one listener, by loops.
+/// The connections that were accepted from one listener, by loops.
 #[derive(Debug)]
 pub(crate) struct AcceptTally {
     address: String,
@@ -294,7 +294,7 @@ impl AcceptTally {
     }
 }
 
-/// What the worker runs with.
+/// The parts of the running worker.
 #[derive(Default)]
 pub(crate) struct Running {
     pub(crate) runtime: Option<Runtime>,
@@ -416,7 +416,7 @@ pub(crate) fn publish(running: Running) {
     STATUS.running.store(Arc::new(running));
 }
 
-/// What there is to tell beside metrics.
+/// The names of members beside metrics.
 pub(crate) const SECTIONS: &[&str] = &["stalls"];
 
 impl MetricSource for Status {

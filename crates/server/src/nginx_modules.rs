@@ -22,7 +22,7 @@ enum Build {
 
 /// Something that `configure` can build or leave out.
 struct Part {
-    /// What stands behind `--with-` and `--without-`; for a module its name without `ngx_`.
+    /// The name behind `--with-` and `--without-`; for a module its name without `ngx_`.
     name: &'static str,
     build: Build,
     /// The directives without which it is not what users of nginx know by its name.
@@ -108,10 +108,11 @@ const PARTS: &[Part] = &[
     added("http_set_misc_module", &["set_unescape_uri", "set_quote_sql_str", "set_hashed_upstream"]),
 ];
 
-/// What Lua and others are built on, which has no directives; its file is called so, without `ngx_`.
+/// The module that Lua and others are built on, which has no directives; its file has this name, without
+/// `ngx_`.
 const NDK: &str = "ndk_http_module";
 
-/// What this server has of nginx.
+/// The parts of nginx that this server has.
 pub(crate) struct BuiltIn {
     core: Table<CoreConf>,
     http: HttpLoader,
@@ -137,7 +138,7 @@ impl BuiltIn {
         PARTS.iter().find(is_file).is_some_and(|part| self.has(part))
     }
 
-    /// What of nginx's build deviates from the default: ` --with-…` and ` --without-…`.
+    /// The differences from nginx's default build: ` --with-…` and ` --without-…`.
     pub(crate) fn configure_arguments(&self) -> String {
         let argument = |part: &Part| match (part.build, self.has(part)) {
             (Build::Asked, true) => Some(format!(" --with-{}", part.name)),

@@ -43,9 +43,9 @@ pub struct Test {
 /// How far a test of a configuration goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// What it says, and what it names: files can be opened, addresses bound.
+    /// The syntax and the objects that it names: files can be opened, addresses bound.
     Everything,
-    /// What it says.
+    /// The syntax only.
     Syntax,
 }
 

@@ -22,7 +22,7 @@ const CONTEXTS: [(Contexts, &str); 8] = [
     (context::LIMIT_EXCEPT, "limit_except"),
 ];
 
-/// What the manual says of a directive.
+/// The manual's entry of a directive.
 pub(crate) struct Entry {
     syntax: &'static str,
     default: &'static str,
@@ -42,7 +42,7 @@ impl Links {
         for module in http.modules() {
             pages.extend(module.directives.iter().map(|spec| (spec.name, page_of(module))));
         }
-        // What both tables have (`include`, `error_log`) is looked for where a file begins.
+        // Directives of both tables (`include`, `error_log`) are looked for where a file begins.
         pages.extend(core.specs().map(|spec| (spec.name, PROCESS)));
         Self(pages)
     }

@@ -6,7 +6,7 @@ use std::io;
 
 use clearway_os::signal::{self, Signal, SignalFd, SignalSet};
 
-/// What a worker is named by in its environment.
+/// The variable that marks a worker in its environment.
 pub(crate) const WORKER_VARIABLE: &str = "CLEARWAY_WORKER";
 
 /// Why something was given up; everything about it has been said.

@@ -78,7 +78,7 @@ enum Call {
     Chmod,
 }
 
-/// What was refused. Displays nginx's text.
+/// The call that was refused. Displays nginx's text.
 struct Refused {
     call: Call,
     path: String,

@@ -18,7 +18,7 @@ pub fn version() -> String {
     )
 }
 
-/// What `-V` says of TLS: what is built in behaves as this version of OpenSSL, and test suites look for it.
+/// The text of `-V` about TLS: the library behaves as this version of OpenSSL, and test suites look for it.
 #[cfg(feature = "tls")]
 const TLS: &str = "built with OpenSSL 3.0.2\nTLS SNI support enabled\n";
 #[cfg(not(feature = "tls"))]
@@ -30,7 +30,7 @@ pub fn configure_arguments() -> String {
     format!("{TLS}configure arguments:{}\n", arguments())
 }
 
-/// What stands behind `configure arguments:`, with a space in front.
+/// The text behind `configure arguments:`, with a space in front.
 pub(crate) fn arguments() -> String {
     let mut line = format!(
         " --prefix={} --conf-path={CONF_DEFAULT} \
@@ -42,7 +42,7 @@ pub(crate) fn arguments() -> String {
     line
 }
 
-/// What `-h` adds: nginx's options, and those commands that nginx does not have.
+/// The text that `-h` adds: nginx's options, and the commands that nginx does not have.
 #[must_use]
 pub fn usage() -> String {
     format!(

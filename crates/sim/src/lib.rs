@@ -1,5 +1,5 @@
-//! What a simulated run does, before anything runs: a *program* drawn from a seed, and how one that fails is
-//! made smaller. What runs programs, and what must be true meanwhile, is `tests/sim`.
+//! The programs of simulated runs, before anything runs: a *program* is drawn from a seed, and one that fails
+//! is made smaller. `tests/sim` runs programs and has the invariants.
 #![forbid(unsafe_code)]
 
 mod program;

@@ -8,21 +8,21 @@ const CLIENTS_MAX: u64 = 4;
 const ACTIONS: (u64, u64) = (20, 120);
 /// A body at most, bytes: more than all that is on its way on a connection at once.
 const BODY_MAX: u64 = 300_000;
-/// What a client may send as a body at most, bytes.
+/// The most bytes that a client sends as a body.
 const SENT_MAX: u64 = 100_000;
 
-/// What is done in one run.
+/// The actions of one run.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Where it comes from.
     pub seed: u64,
-    /// What each client speaks.
+    /// The protocol of each client.
     pub clients: Vec<Protocol>,
     /// In their order.
     pub actions: Vec<Action>,
 }
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.0 and 1.1.
@@ -42,7 +42,7 @@ pub struct Action {
     pub turns: u64,
 }
 
-/// What can be done.
+/// A possible action.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A request is made; it goes behind what the client still has to send.
@@ -112,9 +112,9 @@ pub struct Request {
     pub id: u32,
     /// How it is asked.
     pub method: Method,
-    /// What answers it.
+    /// The kind of its answer.
     pub kind: Kind,
-    /// What is sent with it.
+    /// The body that is sent with it.
     pub body: Body,
     /// HTTP/1: whether the connection is to end with it.
     pub ends: bool,
@@ -153,7 +153,7 @@ impl Body {
     }
 }
 
-/// What answers a request.
+/// The kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// So many bytes, in pieces of that size, with a pause between them, milliseconds; whether their number
@@ -167,7 +167,7 @@ pub enum Kind {
     Slow(u64),
     /// A page with another one before and behind it.
     Around(u64),
-    /// What is not there.
+    /// A file that does not exist.
     Missing,
     /// Another server.
     Passed(u64, Peer),
@@ -201,7 +201,7 @@ pub enum Peer {
     DiesWithinChunk,
     /// The server sends more than it has announced.
     TooMuch,
-    /// What it sends is no response.
+    /// The server sends bytes that are no response.
     Garbage,
     /// The server announces its response, sends pieces of it so many milliseconds apart, and closes the
     /// connection before the end.
@@ -237,7 +237,7 @@ pub fn stops(peer: Peer) -> bool {
 }
 
 impl Program {
-    /// What a seed says.
+    /// The program of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut random = Random::new(seed);

@@ -55,7 +55,7 @@ settings! {
     then CoreServer::limit_codec
 }
 
-/// What becomes of requests for tunnels.
+/// The treatment of requests for tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connect {
     /// 405
@@ -93,12 +93,12 @@ impl Default for Root {
     }
 }
 
-/// What of the request's path is appended to a directory.
+/// The part of the request's path that is appended to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootKind {
     /// All.
     Root,
-    /// What follows the name of the location, this many bytes.
+    /// The part behind the name of the location, which has so many bytes.
     Alias(usize),
     /// Nothing: an `alias` in a location with an expression names the file itself.
     AliasWhole,
@@ -140,7 +140,7 @@ pub enum ETags {
     Off,
 }
 
-/// What an `error_page` does with the status.
+/// The effect of an `error_page` on the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrite {
     /// The status stays.
@@ -156,7 +156,7 @@ pub enum Overwrite {
 pub struct ErrorPage {
     /// The status that it is for.
     pub code: u16,
-    /// What becomes of the status.
+    /// The effect on the status.
     pub overwrite: Overwrite,
     /// Path with arguments, `@name`, or a URL.
     pub uri: Value,
@@ -191,7 +191,7 @@ impl KeepaliveDisable {
 pub struct KeepaliveTimeout {
     /// How long an idle connection stays open, milliseconds; 0: no further request is served.
     pub timeout_ms: u64,
-    /// What the client is told, seconds; 0: nothing.
+    /// The time in the header for the client, seconds; 0: no header.
     pub header_s: u64,
 }
 
@@ -265,7 +265,7 @@ pub enum LocationAccess {
 }
 
 impl CoreLocation {
-    /// What a client is told of the time that its connection stays open, seconds.
+    /// The time that the header tells a client that its connection stays open, seconds.
     pub fn keepalive_header_s(&self) -> Option<u64> {
         Some(self.keepalive_timeout.header_s).filter(|&seconds| seconds > 0)
     }

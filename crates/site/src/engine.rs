@@ -1,5 +1,5 @@
-//! What the crate above puts into the tables of a configuration. Here it is only kept: nothing of it is
-//! called but what decides at load whether a handler takes part (`Enabling`).
+//! The types that the crate above puts into the tables of a configuration. Here they are only kept: nothing
+//! of them is called, except the functions that decide at load whether a handler takes part (`Enabling`).
 
 use std::fmt::Debug;
 

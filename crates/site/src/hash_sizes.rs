@@ -7,7 +7,7 @@ use crate::levels::{ConfKey, Level};
 use crate::setting::Setting;
 use crate::settings;
 
-/// What sizes of buckets are rounded up to, and what nginx keeps free of the largest, bytes.
+/// Sizes of buckets are rounded up to this, and nginx keeps as much free of the largest, bytes.
 const LINE_BYTES: u64 = 64;
 /// The largest bucket, bytes.
 const BUCKET_MAX_BYTES: u64 = 65_536 - LINE_BYTES;

@@ -22,12 +22,12 @@ pub enum Level {
     Location,
 }
 
-/// What a module is told at one level: declared with [`settings!`](crate::settings), or a single setting.
+/// The settings of a module at one level: declared with [`settings!`](crate::settings), or a single setting.
 pub trait Conf: Merge + Default + Send + Sync + 'static {}
 
 impl<T: Merge + Default + Send + Sync + 'static> Conf for T {}
 
-/// What a level is to the one around it.
+/// The relation of a level to the one around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Nesting {
     /// A level of its own.
@@ -64,7 +64,7 @@ impl<T: Conf> ConfKey<T> {
 /// A module's object, whatever its type.
 type Object = dyn Any + Send + Sync;
 
-/// What the loader needs to know of a key without its type.
+/// The facts about a key that the loader needs without its type.
 pub trait ConfSlot: Sync {
     /// The level that the key was declared for.
     fn level(&self) -> Level;
@@ -114,7 +114,7 @@ type RowId = NonZeroU32;
 /// places that are in the same position. Of ten thousand servers most have little to say of their own.
 pub(crate) struct Drafts {
     columns: Vec<Column>,
-    /// What places have that leave all to the one around them: for each column the object.
+    /// The rows of places that write nothing of their own: the object of each column.
     rows: Vec<Box<[ObjectId]>>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Drafts {
 struct Column {
     slot: &'static dyn ConfSlot,
     objects: Vec<Arc<Object>>,
-    /// What a place has that leaves all to the one around it, by the object of that.
+    /// The object of a place that writes nothing of its own, by the object of the place around it.
     inherited: HashMap<(ObjectId, Nesting), ObjectId>,
 }
 
@@ -223,7 +223,7 @@ impl Drafts {
         finished
     }
 
-    /// What a place has that is in `parent` and has written nothing.
+    /// The row of a place in `parent` that has written nothing.
     fn row_in(&mut self, parent: &mut DraftConfs, nesting: Nesting) -> RowId {
         if let Some(row) = parent.inner[nesting as usize] {
             return row;
@@ -301,7 +301,7 @@ pub(crate) struct FinishedDrafts {
 }
 
 impl FinishedDrafts {
-    /// What one place has.
+    /// The settings of one place.
     pub(crate) fn confs(&self, draft: &DraftConfs) -> Confs {
         let row = draft.base.map(|row| &self.rows[row.get() as usize]);
         if let Some(row) = row.filter(|_| draft.own.is_empty()) {

@@ -1,5 +1,5 @@
-//! What is loaded: servers, locations, addresses, settings, variables, expressions, and how a configuration
-//! becomes a [`Snapshot`] of them. Built at boot or reload, immutable afterwards.
+//! The loaded configuration: servers, locations, addresses, settings, variables, expressions; and the loader
+//! that makes a [`Snapshot`] of them. Built at boot or reload, immutable afterwards.
 //!
 //! Handlers, filters and the code of variables stand in its tables as values of types that the crate above
 //! supplies ([`Engine`]); nothing of them is called from here.

@@ -24,8 +24,8 @@ pub(crate) enum DefaultServer {
     This,
 }
 
-/// What connections to an address begin with before their first request: parameters of `listen`. With both
-/// the header of the PROXY protocol comes first.
+/// The protocols at the beginning of connections to an address, before their first request: parameters of
+/// `listen`. With both the header of the PROXY protocol comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Protocols(u8);
 
@@ -218,7 +218,7 @@ struct Entry {
     protocols: ProtocolNotes,
 }
 
-/// What is known of the protocols of an address to which several servers have said something.
+/// The protocols of an address for which several servers have parameters.
 #[derive(Clone, Copy, Default)]
 struct ProtocolNotes {
     /// The protocols that another `listen` of the same address has to have.
@@ -338,7 +338,7 @@ impl Listens {
     }
 }
 
-/// What is needed to build the tables of names.
+/// The parts of which the tables of names are built.
 pub(crate) struct NameTables<'a, E: Engine> {
     /// Arguments of `server_name` of each server.
     pub servers: &'a [Vec<bytes::Bytes>],
@@ -410,14 +410,14 @@ pub struct Address {
     pub text: Box<str>,
     /// The server for hosts that no server of the address has.
     pub default_server: ServerId,
-    /// What connections begin with.
+    /// The protocols at the beginning of connections.
     pub protocols: Protocols,
     /// Its servers by their names.
     pub names: ServerNames<ServerId>,
 }
 
 impl Socket {
-    /// What to bind.
+    /// The request to bind.
     pub fn request(&self) -> bind::Request {
         bind::Request { address: self.bound().listen.clone(), options: self.options }
     }
@@ -579,8 +579,8 @@ mod tests {
         }
     }
 
-    /// What each of several `listen` for one address says: `b` has `bind`, `p` has `proxy_protocol`. The
-    /// numbers of those that nginx 1.31.5 warns of.
+    /// Several `listen` for one address: `b` has `bind`, `p` has `proxy_protocol`. The numbers of those that
+    /// nginx 1.31.5 warns of.
     #[test]
     fn protocols_that_differ() {
         for (said, odd) in [

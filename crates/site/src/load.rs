@@ -36,7 +36,7 @@ use crate::variables::{Keep, Target, Value, VariableId, VariableNames, VariableS
 /// Opens what an `error_log` names; supplied by the owner of the logs.
 pub type OpenErrorLog = dyn Fn(&Directive) -> Result<Arc<dyn Sink>, Error>;
 
-/// What a configuration is loaded with.
+/// The environment in which a configuration is loaded.
 pub struct Environment {
     /// Where relative paths of files begin; ends in a slash.
     pub prefix: PathBuf,
@@ -52,7 +52,7 @@ pub struct Environment {
     pub open_error_log: Box<OpenErrorLog>,
     /// The port of a server without `listen`: 80, or 8000 without root.
     pub default_port: u16,
-    /// What modules need of the crates above: pools, the log writer.
+    /// Services of the crates above for modules: pools, the log writer.
     pub services: Services,
 }
 
@@ -143,14 +143,14 @@ impl<E: Engine> HttpLoader<E> {
 
 /// An `http` block that can be loaded.
 pub struct Checked<E: Engine> {
-    /// What to listen on, in the order of a snapshot's sockets.
+    /// The addresses to listen on, in the order of a snapshot's sockets.
     pub requests: Vec<bind::Request>,
-    /// What was made to find that out.
+    /// The objects that were made to find that out.
     pub remains: Remains<E>,
 }
 
-/// What is left of a check. To free it takes time where there are thousands of servers: it can be done later,
-/// or not at all by a process that is about to end.
+/// The objects that a check leaves. To free them takes time if there are thousands of servers: it can be done
+/// later, or not at all by a process that is about to end.
 pub struct Remains<E: Engine> {
     _load: Load<E>,
     _settled: Settled,
@@ -181,16 +181,16 @@ pub struct Load<E: Engine> {
     open: Vec<LocationName>,
     /// Whether a module speaks TLS.
     ssl: Ssl,
-    /// What modules found strange when they finished.
+    /// Warnings of modules from when they finished.
     warnings: Vec<Error>,
     /// Where `http` ends, once all of it was read.
     end: Option<Pos>,
-    /// What is being read.
+    /// The server that is being read.
     pub(crate) server: usize,
     pub(crate) location: usize,
 }
 
-/// What modules have been told at all places of a level.
+/// The drafts of modules at all places of a level.
 pub(crate) struct AllDrafts {
     main: Drafts,
     pub(crate) servers: Drafts,
@@ -269,7 +269,7 @@ impl<E: Engine> Load<E> {
         self.warnings.push(warning.with_level(clearway_base::log::Level::Warn));
     }
 
-    /// What the configuration is loaded with.
+    /// The environment of the load.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
@@ -395,7 +395,7 @@ impl<E: Engine> Load<E> {
         self.variables.define(name, computed, keep, &self.specs)
     }
 
-    /// What `set` writes to under a name; if nothing else defines it, it is `unset` before.
+    /// The target of a `set`; if nothing else defines the name, it is `unset` before.
     ///
     /// # Errors
     /// A name that is something else already, or none.
@@ -555,7 +555,7 @@ impl<E: Engine> Load<E> {
         warnings: &mut Vec<Error>,
     ) -> Result<Settled, Error> {
         let finished = modules.iter().filter_map(|module| module.finish).try_for_each(|finish| finish(self));
-        // What was strange is told also before what is wrong.
+        // Warnings are reported also before an error.
         warnings.append(&mut self.warnings);
         finished?;
         self.check_variables_hash()?;
@@ -655,7 +655,7 @@ impl<E: Engine> Load<E> {
     }
 }
 
-/// What is refused of sizes that mean nothing here.
+/// Errors for sizes that have no meaning here.
 impl<E: Engine> Load<E> {
     /// Refuses sizes that the table of variables cannot have.
     fn check_variables_hash(&mut self) -> Result<(), Error> {
@@ -682,7 +682,7 @@ impl<E: Engine> Load<E> {
     }
 }
 
-/// What is the same in many locations and kept once.
+/// Lists that many locations share.
 #[derive(Default)]
 struct Lists<E: Engine> {
     phases: HashMap<ListKey, Arc<PhaseList<E>>>,
@@ -721,7 +721,7 @@ fn chosen_filters<E: Engine>(modules: &[&'static Module<E>], numbers: &[u16]) ->
 /// `pcre_match_limit`, which is looked for before the directives are executed.
 pub const MATCH_LIMIT: &str = "pcre_match_limit";
 
-/// What it says.
+/// Reads the value.
 ///
 /// # Errors
 /// No number, or too large a one.
@@ -729,7 +729,7 @@ pub fn match_limit(directive: &Directive) -> Result<u64, Error> {
     directive.number_within(0, 1, Some(MATCH_STEPS_MAX))
 }
 
-/// What `pcre_match_limit` says in `http`, if that makes sense; its handler complains otherwise.
+/// The value of `pcre_match_limit` in `http`, if it is valid; its handler complains otherwise.
 fn find_match_limit(block: &Block) -> Option<u64> {
     block.directives.iter().find_map(|directive| match &directive.body {
         Body::Included(files) => files.iter().find_map(find_match_limit),
@@ -738,7 +738,7 @@ fn find_match_limit(block: &Block) -> Option<u64> {
     })
 }
 
-/// What `$server_name` shows of the names of a server.
+/// The value of `$server_name` for the names of a server.
 fn shown_name(names: &[Bytes], hostname: &Bytes) -> Bytes {
     let Some(first) = names.first() else { return Bytes::new() };
     match ServerName::parse(first, hostname) {

@@ -28,7 +28,7 @@ pub enum Kind {
     Named,
 }
 
-/// What stands between `location` and its block.
+/// The words between `location` and its block.
 #[derive(Debug)]
 pub struct LocationName {
     /// How it is matched.
@@ -152,7 +152,7 @@ impl LocationName {
     }
 }
 
-/// What a path that lacks only the last slash of a static location gets.
+/// The answer for a path that lacks only the last slash of a static location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoRedirect {
     /// Nothing special.
@@ -417,14 +417,14 @@ pub enum Found<T> {
     Redirect(T),
 }
 
-/// What one level says to the level around it.
+/// The answer of one level to the level around it.
 enum Answer<T> {
     Final(Found<T>),
     /// Unless an expression of the level around matches.
     Open(Found<T>),
 }
 
-/// What the static names of one level say.
+/// The answer of the static names of one level.
 enum Static<'a, T> {
     Nothing,
     Exact(&'a LocationNode<T>),
@@ -639,7 +639,7 @@ mod tests {
         .unwrap()
     }
 
-    /// What nginx 1.31.5 does with the locations of [`example`].
+    /// The results of nginx 1.31.5 for the locations of [`example`].
     #[rustfmt::skip]
     const FOUND: &[(&str, &str)] = &[
         ("/", "eqroot"), ("/x", "none"), ("/exact", "eqexact"), ("/exact/", "exact"),

@@ -7,10 +7,10 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 
-/// What files of unknown extension are where no `default_type` is set.
+/// The type of files with an unknown extension where no `default_type` is set.
 pub const DEFAULT_TYPE: &str = "text/plain";
 
-/// What nginx serves where no `types` block is in force.
+/// The types of nginx where no `types` block is in force.
 const BUILT_IN: [(&str, &str); 3] = [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")];
 
 /// An extension that was given a second type, which replaces the first.
@@ -47,7 +47,7 @@ pub struct Types {
 /// The type of an extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
-    /// What the extension begins with: nearly all that is ever compared.
+    /// The beginning of the extension: nearly all comparisons end with it.
     first: u64,
     /// In lower case.
     extension: Box<[u8]>,

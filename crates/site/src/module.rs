@@ -1,5 +1,5 @@
-//! What a module is to the engine: its tables. The list of modules is given to the loader by the
-//! crate above; nothing here knows any of them by name.
+//! A module as the engine sees it: its tables. The list of modules is given to the loader by the crate above;
+//! nothing here knows any of them by name.
 
 use clearway_conf::{Contexts, Error, Spec};
 use clearway_metrics::Metric;
@@ -20,16 +20,16 @@ pub struct Module<E: Engine> {
     pub confs: &'static [&'static dyn ConfSlot],
     /// Its variables.
     pub variables: &'static [VariableSpec<E>],
-    /// What it does in phases; within a phase, modules run in the order of the list.
+    /// Its handlers in phases; within a phase, modules run in the order of the list.
     pub phases: &'static [PhaseHandler<E>],
     /// Its header filters; they run in the order of the list.
     pub filters: &'static [FilterSpec<E>],
-    /// What it counts, for the whole process: shown by `status`, and in the reference.
+    /// Its metrics, for the whole process: shown by `status`, and in the reference.
     pub metrics: &'static [Metric],
     /// Called once when all levels are merged: opens what no directive named, takes what it needs of
     /// the environment.
     pub finish: Option<Finish<E>>,
-    /// What it stands for in the list.
+    /// Its role in the list.
     pub role: Role,
 }
 
@@ -51,7 +51,7 @@ impl<E: Engine> Module<E> {
     };
 }
 
-/// What a module stands for besides its tables.
+/// The role of a module besides its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// Nothing.
@@ -68,7 +68,7 @@ pub enum Role {
 pub struct FilterSpec<E: Engine> {
     /// Whether it has anything to do in a location; asked once, at load.
     pub enabled: fn(&Enabling<'_, E>) -> bool,
-    /// What it does.
+    /// Its function.
     pub filter: E::HeaderFilter,
 }
 

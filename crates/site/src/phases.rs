@@ -75,11 +75,11 @@ pub struct PhaseHandler<E: Engine> {
     pub cost: Cost,
     /// Whether it has anything to do in a location; asked once, at load.
     pub enabled: fn(&Enabling<'_, E>) -> bool,
-    /// What it does.
+    /// Its function.
     pub handler: E::Handler,
 }
 
-/// What decides at load whether a handler or filter takes part in a location.
+/// The facts that decide at load whether a handler or filter takes part in a location.
 pub struct Enabling<'a, E: Engine> {
     /// The location's settings of all modules.
     pub confs: &'a Confs,
@@ -91,9 +91,9 @@ pub struct Enabling<'a, E: Engine> {
 
 /// A handler in a location.
 pub struct PhaseEntry<E: Engine> {
-    /// What it does.
+    /// Its function.
     pub handler: E::Handler,
-    /// What suspects are known by; `None` for cheap handlers.
+    /// The tag of suspects; `None` for cheap handlers.
     pub tag: Option<Tag>,
     /// Its place among the handlers of all modules.
     pub order: u16,
@@ -118,7 +118,7 @@ pub enum Part {
     Log,
 }
 
-/// What tells lists apart that were chosen from the same handlers: each one's place among all, and its tag.
+/// The identity of a list that was chosen from handlers: each one's place among all, and its tag.
 pub(crate) type ListKey = Vec<(u16, Option<Tag>)>;
 
 /// The handlers of a location in their order; locations that do not differ in it share one.
@@ -173,8 +173,8 @@ impl<E: Engine> PhaseList<E> {
         }
     }
 
-    /// What is left of a part for a request that has just come here from another location, where it was
-    /// in the hands of the handler of this order.
+    /// The rest of a part for a request that has just come here from another location, where the handler of
+    /// this order had it.
     pub fn part_behind(&self, part: Part, order: u16) -> Range<usize> {
         let Range { start, end } = self.part(part);
         start + self.entries[start..end].partition_point(|entry| entry.order <= order)..end

@@ -1,5 +1,5 @@
-//! What the server calls itself, in `Server` and below its own pages (`server_product`,
-//! `server_tokens`). Put together at load; responses copy it.
+//! The name of the server in `Server` and below its own pages (`server_product`, `server_tokens`). Put
+//! together at load; responses copy it.
 
 use clearway_message::status::Pages;
 
@@ -24,7 +24,7 @@ pub struct Product {
     off: Signature,
 }
 
-/// What is made of the name.
+/// The texts that are made of the name.
 pub struct Signature {
     /// How a response of status 200 begins: its status line and `Server`.
     start: Box<[u8]>,

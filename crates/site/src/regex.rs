@@ -65,11 +65,11 @@ pub struct Regex {
     names: Vec<NamedGroup>,
 }
 
-/// What expressions have in common that are written alike.
+/// The compiled code that expressions share which are written alike.
 struct Code {
     code: pcre2::bytes::Regex,
     groups: usize,
-    /// What a subject that matches begins with.
+    /// The beginning of every subject that matches.
     prefix: Box<[u8]>,
     /// No other has or had it.
     number: u64,

@@ -1,5 +1,5 @@
-//! What directives need of a worker process besides the rights of its user: found while a configuration is
-//! loaded, by the master and by the worker. Main threads.
+//! Rights of a worker process, besides those of its user, that directives need: found while a configuration
+//! is loaded, by the master and by the worker. Main threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,7 +8,8 @@ const FOREIGN_ADDRESSES: u8 = 1;
 const TRIAL: u8 = 2;
 const PRIVILEGED_START: u8 = 4;
 
-/// What one configuration needs, among the services that it is loaded with. Clones are the same list.
+/// The rights that one configuration needs, among the services that it is loaded with. Clones are the same
+/// list.
 #[derive(Clone, Debug, Default)]
 pub struct WantedRights(Arc<AtomicU8>);
 

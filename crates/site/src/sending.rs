@@ -39,7 +39,7 @@ impl ThreadPools {
     }
 }
 
-/// What is done with work on files that may block (`aio`).
+/// The treatment of work on files that may block (`aio`).
 #[derive(Clone, Debug, Default)]
 pub enum Aio {
     /// A pool does it.
@@ -110,7 +110,7 @@ settings! {
         pub output_buffers: Setting<(u64, u64)> = (2, 32 << 10),
         /// Bytes per second; 0: no limit.
         pub limit_rate: Setting<Size>,
-        /// What is sent before the limit counts, bytes.
+        /// Bytes that are sent before the limit counts.
         pub limit_rate_after: Setting<Size>,
         /// `aio`.
         pub aio: Setting<Aio>,
@@ -143,7 +143,7 @@ impl Sending {
         hash_sizes::check("types_hash", *self.hash_sizes[0], *self.hash_sizes[1])
     }
 
-    /// What loops do with work on files that may block.
+    /// The loops' treatment of work on files that may block.
     #[must_use]
     pub fn files_mode(&self) -> Mode {
         if matches!(*self.aio, Aio::Off) { Mode::Inline } else { Mode::Offload }

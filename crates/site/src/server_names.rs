@@ -107,7 +107,7 @@ impl ServerName {
     }
 }
 
-/// What happened to a name that was added.
+/// The result of adding a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The name was added to the table.
@@ -173,7 +173,7 @@ enum Bare {
 /// at names only where several servers share an address, or where the names of the only one capture.)
 pub struct Builder<T> {
     names: ServerNames<T>,
-    /// What counts as taken among exact names: `.example.com` takes `example.com`.
+    /// Exact names that count as taken: `.example.com` takes `example.com`.
     exact_taken: HashSet<Box<[u8]>>,
 }
 
@@ -264,9 +264,9 @@ impl<T: Copy> ServerNames<T> {
         self.exact.is_empty() && self.heads.is_empty() && self.tails.is_empty() && self.regexes.is_empty()
     }
 
-    /// What answers for `host`: the exact name, else the longest wildcard in front, else the longest
-    /// wildcard behind, else the first expression for which `exec` says true. `None` is the default
-    /// server's. A request without a host has the empty one.
+    /// The server for `host`: the exact name, else the longest wildcard in front, else the longest wildcard
+    /// behind, else the first expression for which `exec` returns true. `None` is the default server. A
+    /// request without a host has the empty one.
     ///
     /// # Errors
     /// What `exec` returns (a match that was given up).

@@ -1,4 +1,4 @@
-//! What a configuration is given of the crates above while it is loaded, by type. Boot and reload.
+//! Services of the crates above for a configuration while it is loaded, by type. Boot and reload.
 
 use std::any::Any;
 use std::path::PathBuf;

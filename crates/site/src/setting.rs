@@ -48,7 +48,7 @@ impl<T> Setting<T> {
         Self { value: default, origin: Origin::Default }
     }
 
-    /// What a level around all of these says.
+    /// A value of a level around all of these.
     pub const fn enclosing(value: T) -> Self {
         Self { value, origin: Origin::Enclosing }
     }
@@ -63,7 +63,7 @@ impl<T> Setting<T> {
         self.origin != Origin::Default
     }
 
-    /// What the directive at this level says.
+    /// Sets the value of the directive at this level.
     pub fn set(&mut self, value: T) {
         *self = Self { value, origin: Origin::Here };
     }
@@ -111,8 +111,8 @@ impl<T> Deref for Setting<T> {
     }
 }
 
-/// What a level has by itself: no other one inherits it. Also what is made when all levels are merged, and
-/// what there is one of in all of `http`.
+/// A value of one level that others do not inherit. Also for values that are made when all levels are merged,
+/// and for those that all of `http` has once.
 #[derive(Clone, Debug, Default)]
 pub struct Own<T>(T);
 
@@ -140,13 +140,13 @@ impl<T> DerefMut for Own<T> {
     }
 }
 
-/// What makes a location answer by itself (`empty_gif`, `mp4`): locations in it do not inherit it, the blocks
-/// of its `if`s do.
+/// A setting that makes a location answer by itself (`empty_gif`, `mp4`): locations in it do not inherit it,
+/// the blocks of its `if`s do.
 #[derive(Clone, Debug, Default)]
 pub struct Answers<T: Default>(Setting<T>);
 
 impl<T: Default> Answers<T> {
-    /// What the directive at this level says.
+    /// Sets the value of the directive at this level.
     pub fn set(&mut self, value: T) {
         self.0.set(value);
     }

@@ -24,10 +24,10 @@ pub struct Snapshot<E: Engine> {
     pub(crate) locations: Box<[Location<E>]>,
     /// The addresses to listen on.
     pub sockets: Box<[Socket]>,
-    /// What the names of variables stand for.
+    /// The variables by their names.
     pub variables: Variables<E>,
     pub(crate) main: Confs,
-    /// What the server calls itself.
+    /// The name of the server.
     pub product: Product,
     /// The machine's name.
     pub hostname: Bytes,
@@ -63,7 +63,7 @@ impl<E: Engine> Snapshot<E> {
         &self.servers[id.0 as usize]
     }
 
-    /// What holds in `http` itself, for what is no request's.
+    /// The settings in `http` itself, for work that belongs to no request.
     pub fn outermost(&self) -> &Location<E> {
         &self.locations[0]
     }
@@ -78,7 +78,7 @@ impl<E: Engine> Snapshot<E> {
 pub struct Server {
     /// First `server_name`, empty if there is none.
     pub name: Bytes,
-    /// What applies where no location matches.
+    /// The location for requests that match no other one.
     pub base: LocationId,
     /// Its locations.
     pub tree: locations::Level<LocationId>,

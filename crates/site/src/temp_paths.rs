@@ -30,7 +30,7 @@ pub struct TempPath {
     purpose: Purpose,
 }
 
-/// What a directory is for.
+/// The purpose of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// Files that come and go with requests: directives may share it.
@@ -78,7 +78,7 @@ impl TempPath {
 }
 
 impl TempPath {
-    /// What is wrong with another directive that names the directory, if one of the two is of a cache.
+    /// The error for another directive that names the directory, if one of the two is of a cache.
     fn is_taken(&self, other: &Self) -> Error {
         let name = self.directory.as_os_str().as_bytes();
         let place = self.pos.as_ref().map_or_else(String::new, ToString::to_string);
@@ -89,7 +89,7 @@ impl TempPath {
         }
     }
 
-    /// What is wrong with a second path to the same directory whose levels are others.
+    /// The error for a second path to the same directory with other levels.
     fn differ(&self, other: &Self) -> Error {
         let name = self.directory.as_os_str().as_bytes();
         let place = self.pos.as_ref().map_or_else(String::new, ToString::to_string);

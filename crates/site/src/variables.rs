@@ -15,7 +15,7 @@ use clearway_message::Text;
 use crate::engine::Engine;
 use crate::regex::Regex;
 
-/// What is made room for at first for a value of several parts, bytes.
+/// Room that is made at first for a value of several parts, bytes.
 const VALUE_FIRST_BYTES: usize = 64;
 
 /// A variable that a module offers.
@@ -24,13 +24,13 @@ pub struct VariableSpec<E: Engine> {
     pub name: &'static str,
     /// One variable or a family, and whether the configuration may change it.
     pub kind: VariableKind<E>,
-    /// What its value is, in prose.
+    /// The description of its value.
     pub doc: &'static str,
     /// Appends the value.
     pub eval: E::Eval,
 }
 
-/// What a `VariableSpec` stands for.
+/// The kind of a `VariableSpec`.
 #[derive(Clone, Copy, Debug)]
 pub enum VariableKind<E: Engine> {
     /// The variable with that very name, which the configuration cannot change.
@@ -56,7 +56,7 @@ pub enum Keep {
     Never,
 }
 
-/// What `set` writes to.
+/// The target of a `set`.
 #[derive(Clone, Copy)]
 pub enum Target<E: Engine> {
     /// A variable whose value is kept with the request.
@@ -81,7 +81,7 @@ struct Name<E: Engine> {
     given: Given,
 }
 
-/// What the configuration says that a name stands for.
+/// The meaning of a name in the configuration.
 enum Meaning<E: Engine> {
     /// A group of an expression.
     Captured,
@@ -89,7 +89,7 @@ enum Meaning<E: Engine> {
         computed: Arc<E::Computed>,
         keep: Keep,
     },
-    /// What it is before `set` was executed, unless the name is of a family.
+    /// The value before `set` was executed, unless the name is of a family.
     Unset(Arc<E::Computed>),
 }
 
@@ -299,7 +299,7 @@ pub struct Variables<E: Engine> {
     families: Box<[&'static VariableSpec<E>]>,
 }
 
-/// What a name means, for its value to be asked for often.
+/// The meaning of a name, for its value to be asked for often.
 pub enum Named<E: Engine> {
     /// A variable that the configuration uses.
     Bound(VariableId),
@@ -308,7 +308,7 @@ pub enum Named<E: Engine> {
     Offered { eval: E::Eval, rest: Box<[u8]> },
 }
 
-/// What a variable stands for.
+/// The meaning of a variable.
 pub struct Binding<E: Engine> {
     /// Where its value comes from.
     pub source: VariableSource<E>,
@@ -321,7 +321,7 @@ pub struct Binding<E: Engine> {
 /// Where the value of a variable is looked for first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// What is kept with the request.
+    /// A value that is kept with the request.
     Kept,
     /// Its source.
     Source,
@@ -340,7 +340,7 @@ pub enum VariableSource<E: Engine> {
 }
 
 impl<E: Engine> Variables<E> {
-    /// What a variable stands for.
+    /// The meaning of a variable.
     #[inline]
     pub fn binding(&self, id: VariableId) -> &Binding<E> {
         &self.bindings[id.0 as usize]
@@ -361,7 +361,7 @@ impl<E: Engine> Variables<E> {
         Some((spec, &name[spec.name.len()..]))
     }
 
-    /// What a name in lower case means, if there is such a variable.
+    /// The meaning of a name in lower case, if there is such a variable.
     pub fn named(&self, name: &[u8]) -> Option<Named<E>> {
         if let Some(id) = self.id(name) {
             return Some(Named::Bound(id));
@@ -371,7 +371,7 @@ impl<E: Engine> Variables<E> {
     }
 }
 
-/// What values are worked out on.
+/// The scene on which values are computed.
 pub trait Scene<'c> {
     /// Works out what is kept for the rest of the request, if that has not been done.
     fn prepare(&self, id: VariableId);
@@ -501,7 +501,7 @@ mod tests {
         SPECS.iter().collect()
     }
 
-    /// What a name stands for, and whether a request is asked for its value first.
+    /// The meaning of a name, and whether a request is asked for its value first.
     fn meaning(variables: &Variables<Nothing>, id: VariableId) -> String {
         let binding = &variables.bindings[id.0 as usize];
         let source = match &binding.source {

@@ -1,4 +1,5 @@
-//! What modules see of all servers and locations when everything is read (`Module::finish`). Boot and reload.
+//! All servers and locations, as modules see them when everything is read (`Module::finish`). Boot and
+//! reload.
 
 use std::collections::HashMap;
 
@@ -56,7 +57,7 @@ impl<E: Engine> Load<E> {
         Ok(())
     }
 
-    /// What a server says.
+    /// The settings of a server.
     pub fn of_server<T: Conf>(&self, server: ServerId, key: &ConfKey<T>) -> &T {
         self.drafts.servers.of(&self.servers[server.0 as usize + 1].confs, key)
     }

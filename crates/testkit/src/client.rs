@@ -23,7 +23,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// What was found at the end of what a server sent.
+/// The state of a connection at the end of a server's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The server closed in order.
@@ -43,7 +43,7 @@ pub enum NoAnswer {
     Ended(End, Vec<u8>),
     /// Nothing more came for [`PATIENCE`] after these bytes.
     TooSlow(Vec<u8>),
-    /// What came is not HTTP.
+    /// The received bytes are not HTTP.
     Malformed(String),
 }
 
@@ -185,7 +185,7 @@ impl Connection {
         self.response()
     }
 
-    /// What happens next, within `limit`; data that comes is kept for [`Connection::try_response`].
+    /// The next event within `limit`; data are kept for [`Connection::try_response`].
     pub fn next_event(&mut self, limit: Duration) -> End {
         if self.received.is_empty() { self.receive(Instant::now() + limit) } else { End::Data }
     }
@@ -195,7 +195,7 @@ impl Connection {
         std::mem::take(&mut self.received)
     }
 
-    /// What has been received and not been taken as a part of an answer.
+    /// Received bytes that were not taken as a part of an answer.
     pub fn received(&self) -> &[u8] {
         &self.received
     }

@@ -14,7 +14,7 @@ use crate::canonical::canonical;
 use crate::client::{Address, Connection, End, PATIENCE};
 use crate::response::{Answer as HowAnswered, Response};
 
-/// What has come of a response.
+/// The received part of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Heads and trailers in their order, fields as `name: value`.
@@ -76,7 +76,7 @@ impl Answer {
     }
 }
 
-/// What a client knows of its connection.
+/// A client's state of its connection.
 #[derive(Debug)]
 pub struct Frames {
     decoder: Decoder,
@@ -90,7 +90,7 @@ pub struct Frames {
     pub pongs: usize,
     /// By how much windows were opened: of which stream, and bytes.
     pub windows: Vec<(u32, u32)>,
-    /// What the server has said first of all.
+    /// The first settings of the server.
     pub settings: Option<Settings>,
 }
 
@@ -110,7 +110,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// What a client says first.
+    /// The first bytes of a client.
     #[must_use]
     pub fn hello(settings: Settings) -> Vec<u8> {
         let mut bytes = PREFACE.to_vec();
@@ -212,7 +212,7 @@ impl Frames {
 /// A client on a connection without TLS.
 pub struct Http2 {
     connection: Connection,
-    /// What it knows.
+    /// Its state.
     pub frames: Frames,
     /// How the server has ended the connection, if it has.
     pub end: Option<End>,

@@ -91,7 +91,8 @@ impl HungMount {
         for number in [7_u32, 31, 0, PARALLEL_DIROPS] {
             answer.extend_from_slice(&number.to_ne_bytes());
         }
-        // What waits in the background, from where on that is much, and the largest write.
+        // FUSE's limits: requests in the background, the number from which on that is congestion, and the
+        // largest write.
         answer.extend_from_slice(&16_u16.to_ne_bytes());
         answer.extend_from_slice(&12_u16.to_ne_bytes());
         answer.extend_from_slice(&4096_u32.to_ne_bytes());

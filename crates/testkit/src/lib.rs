@@ -38,7 +38,7 @@ pub use source::OracleSource;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What nothing takes longer than, on a slow and busy machine either.
+/// A time that nothing exceeds, on a slow and busy machine either.
 const FAR_TOO_LONG: Duration = Duration::from_mins(1);
 
 /// After how many polls of a loop one is lent on purpose, in builds with `testing`; `None`: no poll is.

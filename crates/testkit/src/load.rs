@@ -21,7 +21,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(2);
 /// How many failures of a kind are kept in words; all are counted.
 const FAILURES_KEPT: u64 = 3;
 
-/// What happened to a request that was not answered as expected.
+/// The failure of a request that was not answered as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
     /// Nobody listens.
@@ -155,7 +155,7 @@ impl Drop for Running {
     }
 }
 
-/// What came of a load.
+/// The results of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Requests that were answered as expected.

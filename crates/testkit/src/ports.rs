@@ -16,11 +16,11 @@ const BLOCK_PORTS: u16 = 50;
 /// How many blocks there are: the last port is below 32768, where the ports of clients begin.
 const BLOCKS: u16 = 450;
 
-/// What this process has reserved.
+/// The ports that this process has reserved.
 struct Reserved {
     /// The socket of every block, held to the end of the process.
     held: Vec<UnixListener>,
-    /// What is left of the latest block.
+    /// The rest of the latest block.
     left: std::ops::Range<u16>,
     /// Where the search for the next block begins.
     next_block: u16,

@@ -1,4 +1,4 @@
-//! What `/proc` says about a process: its children, threads, descriptors, memory, CPU time.
+//! Facts about a process from `/proc`: its children, threads, descriptors, memory, CPU time.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the oracle said, in text files below `tests/recorded`: one file for each source file that compares,
-//! in it one section for each question, found by a fingerprint of all that the answer depends on
+//! Recorded answers of the oracle, in text files below `tests/recorded`: one file for each source file that
+//! compares, in it one section for each question, found by a fingerprint of all that the answer depends on
 //! (configuration, files, requests). So a case that was changed has no answer until it is recorded again,
 //! which `cargo xtask record` does. `CLEARWAY_ORACLE=live` asks an nginx instead, as recording does.
 
@@ -36,7 +36,7 @@ const INDENT: &str = "  ";
 
 /// Longer texts are kept as their beginning, their end and a digest, bytes of text.
 const KEPT_MAX: usize = 1000;
-/// What is kept of each end of such a text, bytes of text.
+/// Bytes of text that are kept of each end of a long text.
 const END_KEPT: usize = 200;
 
 /// A part of what the oracle said to a question.
@@ -68,7 +68,7 @@ impl Question {
         Self { asked_in: Location::caller().file(), fingerprint }
     }
 
-    /// What was recorded.
+    /// The recorded answers.
     ///
     /// # Panics
     /// If nothing was, with the command that records it.
@@ -164,7 +164,7 @@ fn whole_lines(mut text: String) -> String {
     text
 }
 
-/// What has been read or recorded by this process.
+/// The recordings that this process has read or made.
 static KNOWN: Mutex<BTreeMap<PathBuf, Recording>> = Mutex::new(BTreeMap::new());
 
 /// One file.

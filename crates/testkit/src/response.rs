@@ -82,7 +82,7 @@ pub enum Parsed {
     Malformed(String),
 }
 
-/// What more can come.
+/// Whether more bytes can come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Bytes may follow.

@@ -82,7 +82,7 @@ impl Server {
         &self.prefix.dir
     }
 
-    /// What it is told by: its master, or its only process.
+    /// The process that gets signals: its master, or its only process.
     pub fn pid(&self) -> Pid {
         match &self.leader {
             Leader::Child(child) => child.id(),

@@ -13,7 +13,7 @@ use crate::process::Pid;
 use crate::server::{Leader, Server};
 use crate::wait_until;
 
-/// What is around the `http` part of most tests: one process in the foreground, its logs in `logs/`.
+/// The frame around the `http` part of most tests: one process in the foreground, its logs in `logs/`.
 const FRAME: &str = "\
 daemon off;
 master_process off;
@@ -44,7 +44,7 @@ pub(crate) fn framed(content: &str) -> String {
     format!("{FRAME}{content}\n}}\n")
 }
 
-/// What is done to a prefix.
+/// A preparation of a prefix.
 type Prepare = Box<dyn Fn(&Path)>;
 
 /// Which file of the program is run.
@@ -56,7 +56,7 @@ enum ProgramPlace {
     Copied,
 }
 
-/// What the configuration says of `daemon`.
+/// The value of `daemon` in the configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Foreground,
@@ -68,9 +68,9 @@ enum Mode {
 pub struct Refusal {
     /// Its exit code; none if a signal ended it.
     pub code: Option<i32>,
-    /// What it wrote to standard error, with keys in place of ports and prefix.
+    /// The text on standard error, with keys in place of ports and prefix.
     pub said: String,
-    /// What is in the prefix now and was not there before.
+    /// New files in the prefix.
     pub left: Vec<String>,
 }
 
@@ -204,7 +204,7 @@ impl Setup {
         Refusal { code: status.and_then(|status| status.code()), said, left }
     }
 
-    /// What [`Self::launch`] puts into the prefix.
+    /// The files that [`Self::launch`] puts into the prefix.
     fn files_before(&self) -> Vec<String> {
         let mut names = vec!["nginx.conf".to_owned(), "stderr.log".to_owned(), self.program_name()];
         names.extend(self.files.iter().map(|(path, _)| path.clone()));

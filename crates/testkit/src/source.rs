@@ -12,7 +12,7 @@ pub enum OracleSource {
 }
 
 impl OracleSource {
-    /// What `CLEARWAY_ORACLE` says: `recorded` (also if it is not there), `live` or `record`.
+    /// The value of `CLEARWAY_ORACLE`: `recorded` (also if it is not there), `live` or `record`.
     ///
     /// # Panics
     /// If it says anything else.

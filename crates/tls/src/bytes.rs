@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// What is left to be read of a part of `all`.
+/// The unread rest of a part of `all`.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'a> {
     all: &'a [u8],

@@ -26,7 +26,7 @@ const SERVED: [u16; 17] = [
     0xc02f, 0xc030, 0xcca8, 0xcca9,
 ];
 
-/// What `DEFAULT` stands for.
+/// The rules of `DEFAULT`.
 const DEFAULT_RULES: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 const LEVEL_MAX: u8 = 5;
 
@@ -116,7 +116,7 @@ impl fmt::Display for CipherError {
     }
 }
 
-/// What a string stands for.
+/// The suites of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CipherList {
     suites: Vec<&'static Suite>,
@@ -162,7 +162,7 @@ struct Entry {
     is_active: bool,
 }
 
-/// What a rule does with the suites that it names.
+/// The action of a rule on the suites that it names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deed {
     /// No sign: those that are not in use go to the end, and are used.
@@ -221,7 +221,7 @@ impl Filter {
     }
 }
 
-/// What two words say of the same thing, or nothing if they contradict each other.
+/// The combination of two words for the same thing; `None` if they contradict each other.
 fn both<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
     match (one, other) {
         (Some(one), Some(other)) => (one == other).then_some(Some(one)),
@@ -288,7 +288,7 @@ impl Rules {
     }
 }
 
-/// What stands there from the next separator on.
+/// The text from the next separator on.
 fn next_rule(text: &str) -> &str {
     let end = text.bytes().position(is_separator).unwrap_or(text.len());
     &text[end..]

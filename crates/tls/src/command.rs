@@ -8,7 +8,7 @@ use crate::engine::{Asking, Plan, Preference, Tickets, Versions};
 use crate::level::{Level, Version};
 use crate::reason::{Library, Reason};
 
-/// What a command has come to.
+/// The effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The plan says it.
@@ -47,7 +47,7 @@ enum Served {
     Yes,
 }
 
-/// What an option stands for.
+/// The meaning of an option.
 #[derive(Clone, Copy)]
 enum Meaning {
     ServerPreference,
@@ -99,8 +99,9 @@ const NOT_HERE: [&str; 11] = [
     "RecordPadding",
 ];
 
-/// What a mode of checks comes to; nothing where it means nothing. Where peers are checked anyway, that they
-/// are says nothing new; all else would have handshakes fail, which go on here and are judged behind.
+/// The effect of a mode of checks; `None` if it has none. Where peers are checked anyway, the mode to check
+/// them changes nothing; any other mode would have handshakes fail, which go on here and are judged
+/// afterwards.
 fn verify_mode<P>(plan: &Plan<P>, value: &str) -> Option<Result<Applied, CommandError>> {
     const MODES: [&str; 6] =
         ["Peer", "Request", "Require", "Once", "RequestPostHandshake", "RequirePostHandshake"];

@@ -18,7 +18,7 @@ const KEPT_MAX: usize = 8;
 /// A message and what came of it.
 type Pair = (Vec<u8>, Arc<[u8]>);
 
-/// What came of messages.
+/// The compressed certificate messages.
 #[derive(Default)]
 pub(crate) struct CompressedCertificates {
     kept: ArcSwap<Vec<Arc<Pair>>>,

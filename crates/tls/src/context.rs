@@ -1,4 +1,4 @@
-//! What sessions have in common, made from a [`Plan`]: an SSL_CTX of AWS-LC with its callbacks. Security
+//! The common state of sessions, made from a [`Plan`]: an SSL_CTX of AWS-LC with its callbacks. Security
 //! levels and cipher strings, which the library does not know, are applied here.
 //!
 //! Callbacks find what they need by two pointers that are hung on the library's objects: [`Shared`] of the
@@ -24,14 +24,14 @@ use crate::refusal::Circumstances;
 use crate::sys::{self, Certificate, Owned, TICKET_OVERHEAD, TicketCipher};
 use crate::tickets::KeyRing;
 
-/// What callbacks of a context need.
+/// The data for callbacks of a context.
 pub(crate) struct Shared {
     compressed: CompressedCertificates,
     protocols: Vec<Vec<u8>>,
     ciphers: ArcSwap<Vec<TicketCipher>>,
 }
 
-/// What callbacks of one session were given, and what they leave.
+/// The data for callbacks of one session, and their results.
 #[derive(Default)]
 pub(crate) struct Lookups {
     pub(crate) kept: Option<Kept>,
@@ -43,9 +43,9 @@ pub(crate) struct Lookups {
     pub(crate) signature: u16,
     /// A protocol that the client is not to have.
     pub(crate) withheld: Option<&'static [u8]>,
-    /// What tells why a handshake is refused.
+    /// The facts that tell why a handshake is refused.
     pub(crate) circumstances: Circumstances,
-    /// What a server is told that asks for a certificate.
+    /// The answer for a server that asks for a certificate.
     pub(crate) question: Question,
 }
 
@@ -376,7 +376,7 @@ fn refusal(version: Version) -> i32 {
     }
 }
 
-/// What a function of the library that returns 1 has come to.
+/// The result of a function of the library that returns 1.
 pub(crate) fn succeeded(result: c_int, call: &'static str) -> Result<(), LoadError> {
     if result == 1 { Ok(()) } else { Err(sys::load_error(call)) }
 }
@@ -409,7 +409,7 @@ pub(crate) fn session_index() -> c_int {
     index
 }
 
-/// What hangs on the context of a session.
+/// The data of the context of a session.
 ///
 /// # Safety
 /// `ssl` is a session of a [`Context`], inside a callback.
@@ -421,7 +421,7 @@ unsafe fn shared<'a>(ssl: *const ffi::SSL) -> Option<&'a Shared> {
     }
 }
 
-/// What hangs on a session.
+/// The data of a session.
 ///
 /// # Safety
 /// `ssl` is a session that has [`Lookups`], inside a callback; nothing else refers to them meanwhile.
@@ -771,7 +771,7 @@ unsafe extern "C" fn find_session(
     }
 }
 
-/// What the check of a certificate said, by its number (X509_V_ERR).
+/// The result of checking a certificate, by its number (X509_V_ERR).
 #[must_use]
 pub fn verified(number: c_long) -> Verified {
     if number == 0 { Verified::Sound } else { Verified::Failed(number, sys::verification_text(number)) }

@@ -22,10 +22,10 @@ const DATA: &[u8] = b"data:";
 /// Before names of keys that are not read here.
 const ELSEWHERE: [&str; 2] = ["engine:", "store:"];
 
-/// What reads a file.
+/// A function that reads a file.
 pub type ReadFile<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<Vec<u8>>;
 
-/// What tells that a file is another one.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Its number in its file system.
@@ -42,7 +42,7 @@ pub trait Files {
     /// As open(2) and read(2).
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>>;
 
-    /// What tells whether it has changed.
+    /// The file's present identity, to tell whether it has changed.
     ///
     /// # Errors
     /// As stat(2).
@@ -161,7 +161,7 @@ impl PairNames<'_> {
         PrivateKey::read(&text, passwords).map_err(|error| self.key_fault(&error.to_string()))
     }
 
-    /// What nginx says of a pair that a context or a session refuses.
+    /// nginx's message for a pair that a context or a session refuses.
     #[must_use]
     pub fn refusal(&self, error: &LoadError) -> String {
         let is_of_key = error.call.ends_with("_PrivateKey()");
@@ -239,12 +239,12 @@ fn text_of(name: &[u8], read: ReadFile<'_>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What OpenSSL says of a file that cannot be opened.
+/// OpenSSL's message for a file that cannot be opened.
 fn unread(path: &[u8], error: &io::Error) -> String {
     format!("BIO_new_file() failed ({})", unread_as(path, "r", error))
 }
 
-/// What OpenSSL says of a file that is no text and cannot be opened: `SSL: error:…`.
+/// OpenSSL's message for a file that is no text and cannot be opened: `SSL: error:…`.
 #[must_use]
 pub fn unread_binary(path: &[u8], error: &io::Error) -> String {
     unread_as(path, "rb", error)

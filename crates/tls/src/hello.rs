@@ -156,8 +156,7 @@ impl Span {
     }
 }
 
-/// What a client says when it begins. Checked as a whole when it is made; what is asked of it later cannot
-/// fail.
+/// A ClientHello. Checked as a whole when it is made, so that later questions cannot fail.
 pub struct Hello {
     /// The message without its type and length.
     body: Box<[u8]>,
@@ -507,7 +506,7 @@ fn identity(mut content: Bytes<'_>) -> Option<Bytes<'_>> {
     content.prefixed_u16()?.prefixed_u16()
 }
 
-/// What `read` takes of `content`, if that is all of it.
+/// The result of `read` for `content`, if it takes all of it.
 fn whole<'a>(
     mut content: Bytes<'a>,
     read: impl Fn(&mut Bytes<'a>) -> Option<Bytes<'a>>,

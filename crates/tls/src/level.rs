@@ -118,7 +118,7 @@ impl Digest {
     }
 }
 
-/// What a certificate is refused for.
+/// The reason for which a certificate is too weak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooWeak {
     /// The server's own key.

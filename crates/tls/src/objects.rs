@@ -39,7 +39,7 @@ impl CacheRule {
         Self { entries_max, inactive_s: INACTIVE_S, valid_s: VALID_S }
     }
 
-    /// What a directive says: `off`, which is none, or `max=NUMBER [inactive=TIME] [valid=TIME]`.
+    /// Reads a directive: `off`, which is `None`, or `max=NUMBER [inactive=TIME] [valid=TIME]`.
     ///
     /// # Errors
     /// The mistake in it.
@@ -69,7 +69,7 @@ impl CacheRule {
     }
 }
 
-/// What is wrong with a rule.
+/// The fault of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError<'a> {
     /// A word that is none of a rule's.
@@ -108,7 +108,7 @@ enum Object {
 
 struct Entry {
     object: Object,
-    /// What its file was when it was read; nothing where it has none.
+    /// The identity of its file when it was read; `None` if it has no file.
     stamp: Option<Stamp>,
     checked_s: AtomicU64,
     used_s: AtomicU64,
@@ -279,7 +279,7 @@ enum Keep {
     No,
 }
 
-/// What nginx says of a key of another certificate.
+/// nginx's message for a key of another certificate.
 fn mismatch(names: PairNames<'_>) -> String {
     let reason = Reason::named(Library::X509, "KEY_VALUES_MISMATCH");
     format!("SSL_use_PrivateKey(\"{}\") failed (SSL: {reason})", String::from_utf8_lossy(names.key))
@@ -348,7 +348,7 @@ mod tests {
         then(PairNames { certificate: &certificate, key: &key })
     }
 
-    /// What was read for it.
+    /// The object that was read for it.
     fn loaded(cache: &ObjectCache, files: &Fake, text: &str, now_s: u64) -> String {
         with_names(text, |names| cache.load(names, &[], now_s, files)).unwrap();
         files.read.take().join(" ")

@@ -1,5 +1,6 @@
-//! What an authority says of a certificate (OCSP, RFC 6960): what to ask, and whether an answer holds. Where
-//! it is asked is not known here. Judging an answer computes a signature or two: to be called by pools.
+//! OCSP (RFC 6960): questions to an authority about a certificate, and whether an answer is valid. The
+//! responder's address is not known here. Judging an answer computes a signature or two: to be called by
+//! pools.
 #![expect(unsafe_code, reason = "objects of a C library")]
 
 use std::ffi::{CStr, c_int, c_long};
@@ -21,7 +22,7 @@ const DRIFT_S: c_long = 300;
 pub struct Subject {
     pair: Arc<Pair>,
     issuer: Certificate,
-    /// What has the trusted certificates that a signer's has to lead to.
+    /// The context with the trusted certificates that a signer's has to lead to.
     context: Arc<Context>,
     trust: Trust,
 }
@@ -35,7 +36,7 @@ pub enum Trust {
     Verified,
 }
 
-/// What an authority has said of a certificate that is good.
+/// An authority's answer about a certificate that is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Good {
     /// Until when that holds, seconds since 1970; nothing if it does not say.
@@ -93,7 +94,7 @@ impl Subject {
         Some(Self { pair: Arc::clone(pair), issuer: issuer?, context: Arc::clone(context), trust })
     }
 
-    /// What it is about.
+    /// The certificate.
     #[must_use]
     pub fn pair(&self) -> &Arc<Pair> {
         &self.pair

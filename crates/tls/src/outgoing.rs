@@ -1,5 +1,5 @@
-//! What configurations say of connections to servers (`proxy_ssl_…`, `lua_ssl_…`), and the context that comes
-//! of it. Made while a configuration is loaded.
+//! Settings for connections to servers (`proxy_ssl_…`, `lua_ssl_…`), and the context that is made of them.
+//! Made while a configuration is loaded.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::files::{self, PairName, PairNames, ReadFile};
 use crate::reason::{Library, Reason};
 use crate::{AwsLc, Context, Pair};
 
-/// What decides what a context is: equal ones make contexts that are good for each other's connections.
-/// Names of files are as they are looked for, but for those in commands.
+/// The parameters of a context: equal ones make contexts that are good for each other's connections. Names of
+/// files are as they are looked for, except for those in commands.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outgoing {
     /// `…_ssl_protocols`
@@ -23,7 +23,7 @@ pub struct Outgoing {
     pub keeps_sessions: bool,
     /// How servers' certificates are checked, if they are.
     pub verify: Option<Checks>,
-    /// What servers are shown that ask for a certificate.
+    /// The certificate for servers that ask for one.
     pub pair: Option<PairName>,
     /// The passwords of encrypted keys.
     pub passwords: Option<Arc<Vec<Vec<u8>>>>,

@@ -64,7 +64,7 @@ pub struct Reason {
     library: Library,
     number: u32,
     text: String,
-    /// What it is about, where OpenSSL says it.
+    /// The detail, if OpenSSL has one.
     detail: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Reason {
         Self { library, number: 0, text: spelled(name), detail: None }
     }
 
-    /// What TLS says, by OpenSSL's number.
+    /// A reason of TLS, by OpenSSL's number.
     pub(crate) fn of_tls(number: u32, text: &str) -> Self {
         Self { library: Library::Ssl, number, text: text.to_owned(), detail: None }
     }
@@ -122,7 +122,7 @@ impl Reason {
         Self { library: Library::System, number, text: text.to_owned(), detail: None }
     }
 
-    /// What is said of a file behind the error of the system.
+    /// The reason for a file, behind the error of the system.
     #[cfg(feature = "aws-lc")]
     #[must_use]
     pub(crate) fn of_file(fault: FileFault) -> Self {

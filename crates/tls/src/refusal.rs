@@ -24,7 +24,7 @@ const RECORD_TOO_SMALL: u32 = 298;
 const BAD_ECPOINT: u32 = 306;
 const WRONG_CURVE: u32 = 378;
 
-/// What a client says of the signatures that it can check.
+/// The signatures that a client can check, by its hello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Signatures {
     /// Nothing.
@@ -35,7 +35,7 @@ enum Signatures {
     Known,
 }
 
-/// What a client says of the groups that it knows.
+/// The groups that a client knows, by its hello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Groups {
     /// Nothing, and it sends no key.
@@ -46,7 +46,7 @@ enum Groups {
     Said,
 }
 
-/// What matters of a hello when its handshake is refused, and how far that handshake is.
+/// The facts about a hello that matter when its handshake is refused, and how far that handshake is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Circumstances {
     signatures: Signatures,
@@ -72,9 +72,8 @@ impl Circumstances {
         Self { signatures, groups, ..Self::default() }
     }
 
-    /// What comes of an alert that a client of TLS 1.3 sends unencrypted, as one does which cannot read the
-    /// answer. OpenSSL takes it until there is an encrypted record. Nothing if the front of `input` is
-    /// something else.
+    /// The alert that a client of TLS 1.3 sends unencrypted, as one does which cannot read the answer.
+    /// OpenSSL takes it until there is an encrypted record. `None` if the front of `input` is something else.
     pub(crate) fn take_plain_alert(&self, version: Option<Version>, input: &mut &[u8]) -> Option<Step> {
         const CLOSE_NOTIFY: u8 = 0;
         const USER_CANCELED: u8 = 90;

@@ -26,8 +26,8 @@ use crate::sys::{self, Certificate, Owned};
 
 /// Largest content of a record, bytes.
 const RECORD_MAX: usize = 16_384;
-/// What a peer may send without a byte to read in it, bytes: more than the beginning of a record, and less
-/// than is worth the while of one that does nothing but update its keys (27 bytes each).
+/// Bytes that a peer may send without a byte to read in them: more than the beginning of a record, and less
+/// than is worth the while of a peer that does nothing but update its keys (27 bytes each).
 const FRUITLESS_MAX_BYTES: usize = 20 * 1024;
 /// Smallest that the library makes.
 const RECORD_MIN: usize = 512;
@@ -53,7 +53,7 @@ impl Engine for AwsLc {
     }
 }
 
-/// What a session may touch of its caller's while the library runs.
+/// The caller's data that a session may touch while the library runs.
 struct Lent {
     input: *const u8,
     left: usize,
@@ -87,7 +87,7 @@ pub struct TlsSession {
     lookups: Pinned<Lookups>,
     /// How long records may be, as the library was told; 0 before it was.
     record: usize,
-    /// What was read since there was something to read in it, bytes.
+    /// Bytes that were read since there was something to read in them.
     fruitless: usize,
     context: Arc<Context>,
 }
@@ -267,14 +267,14 @@ impl TlsSession {
         }
     }
 
-    /// What the library has agreed on.
+    /// The version that the library has agreed on.
     fn version(&self) -> Option<Version> {
         // SAFETY: the session is alive.
         let number = unsafe { ffi::SSL_version(self.ssl.as_ptr()) };
         Version::ALL.into_iter().find(|version| c_int::from(version.number()) == number)
     }
 
-    /// What was noted of a server's handshake; a client's notes nothing.
+    /// The facts that were noted of a server's handshake; a client's notes nothing.
     fn circumstances(&self) -> Circumstances {
         // SAFETY: callbacks look at it only while the library runs, which is none of this call.
         unsafe { (*self.lookups.as_ptr()).circumstances }
@@ -353,7 +353,7 @@ fn failure() -> Failure {
     Failure { reasons }
 }
 
-/// What a call of the library came to.
+/// The result of a call of the library.
 enum CallOutcome {
     Done(usize),
     Need,
@@ -537,7 +537,7 @@ impl Session for TlsSession {
     }
 }
 
-/// What tells a connection from all others.
+/// The identity of a connection.
 ///
 /// # Safety
 /// The session is alive.

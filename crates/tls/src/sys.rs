@@ -100,7 +100,7 @@ pub(crate) fn clear_reasons() {
     unsafe { ffi::ERR_clear_error() }
 }
 
-/// What the library said since [`clear_reasons`], on this thread.
+/// The errors of the library since [`clear_reasons`], on this thread.
 pub(crate) fn take_reasons() -> Vec<Reason> {
     let mut reasons = Vec::new();
     while reasons.len() < REASONS_MAX {
@@ -155,7 +155,7 @@ pub(crate) unsafe fn text(pointer: *const c_char) -> Option<&'static str> {
     unsafe { CStr::from_ptr(pointer) }.to_str().ok()
 }
 
-/// What a call said that failed.
+/// The error of a call that failed.
 pub(crate) fn load_error(call: &'static str) -> LoadError {
     LoadError { call, reasons: take_reasons() }
 }
@@ -173,7 +173,7 @@ fn reader(pem: &[u8]) -> Result<Owned<ffi::BIO>, LoadError> {
         .ok_or_else(|| load_error("BIO_new_mem_buf()"))
 }
 
-/// What `write` writes into a buffer of the library's.
+/// The bytes that `write` writes into a buffer of the library's.
 pub(crate) fn written(write: impl FnOnce(*mut ffi::BIO) -> c_int) -> Option<Vec<u8>> {
     // SAFETY: no memory of ours is involved.
     let bio = unsafe { Owned::take(ffi::BIO_new(ffi::BIO_s_mem())) }?;
@@ -516,7 +516,7 @@ impl PrivateKey {
     }
 }
 
-/// What the library is told of a key that it reads, and whether it has asked.
+/// The password for a key that the library reads, and whether it has asked.
 struct Password<'a> {
     text: &'a [u8],
     use_of: Protection,

@@ -33,7 +33,7 @@ impl fmt::Debug for TicketKey {
 }
 
 impl TicketKey {
-    /// What a file holds; nothing if it has another length.
+    /// The key of a file; `None` if it has another length.
     #[must_use]
     pub fn from_file(content: &[u8]) -> Option<Self> {
         if !FILE_LENGTHS.contains(&content.len()) {
@@ -49,13 +49,13 @@ impl TicketKey {
         Self::from_file(random).expect("it has the length of a file")
     }
 
-    /// What a ticket of this key begins with.
+    /// The beginning of a ticket of this key.
     #[must_use]
     pub fn name(&self) -> &[u8; NAME_LENGTH] {
         &self.name
     }
 
-    /// What the key of a cipher is derived from.
+    /// The secret that the key of a cipher is derived from.
     #[must_use]
     pub fn secret(&self) -> &[u8] {
         &self.secret

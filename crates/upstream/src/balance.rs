@@ -40,7 +40,7 @@ pub enum Method {
     RandomTwo,
 }
 
-/// What of a request decides.
+/// The facts about a request that decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key<'a> {
     /// The client's address; none is that of a unix socket.
@@ -80,8 +80,8 @@ impl Look<'_> {
         }
     }
 
-    /// The server with the least load as `compare` orders them; those with the same take turns. `load` is asked
-    /// once for each server, `load_again` for the turns.
+    /// The server with the least load by `compare`; those with the same take turns. `load` is asked once for
+    /// each server, `load_again` for the turns.
     pub(crate) fn least<L: Copy>(
         &self,
         load: impl Fn(&Peer) -> L,
@@ -133,7 +133,7 @@ impl Method {
         Progress { hash, rehash: 0, tries: 0 }
     }
 
-    /// What of the times of answers counts.
+    /// The times of answers that count.
     pub(crate) fn time_rule(self) -> TimeRule {
         match self {
             Self::LeastTime(rule) => rule,

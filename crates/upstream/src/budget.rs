@@ -10,10 +10,10 @@ use crate::sync::{AtomicU64, Ordering};
 /// A whole attempt, in hundredths.
 const ATTEMPT: i64 = 100;
 
-/// What is there at first, attempts: groups with few requests have these.
+/// Attempts that are there at first: groups with few requests have these.
 const FIRST: i64 = 10;
 
-/// What is there at most, attempts.
+/// The most attempts.
 const MOST: i64 = 1000;
 
 /// See the file's head.
@@ -21,7 +21,7 @@ const MOST: i64 = 1000;
 pub struct RetryBudget {
     /// Further attempts for a hundred requests.
     percent: u32,
-    /// What was put in and not taken out, as an i64: below 0 where what is there at first is used up.
+    /// Attempts that were put in and not taken out, as an i64: below 0 where the first ones are used up.
     more: Numbers<1>,
 }
 

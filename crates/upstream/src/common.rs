@@ -1,6 +1,6 @@
-//! What several processes know of servers in common: words in memory that all of them map, in the place of
-//! a process's own. What such memory is the caller says ([`Common`]); here stands which word means what.
-//! Any thread of any process, without a lock.
+//! The state of servers that several processes share: words in memory that all of them map, in the place of a
+//! process's own. The caller provides the memory ([`Common`]); the meaning of each word is here. Any thread
+//! of any process, without a lock.
 //!
 //! Rules.
 //! 1. A word is used as if loops of one process used it: no protocol here depends on which process writes.
@@ -17,7 +17,7 @@ use crate::sync::AtomicU64;
 /// Words that a server takes.
 pub const PEER_WORDS: usize = TIMES_AT + TIMES_WORDS;
 
-/// What of a server is known whatever its group judges it by.
+/// Words for the state of a server, whatever its group judges it by.
 pub(crate) const LIVE_WORDS: usize = 5;
 pub(crate) const RECORD_AT: usize = LIVE_WORDS;
 pub(crate) const RECORD_WORDS: usize = 6;

@@ -1,8 +1,9 @@
 //! Servers that fare clearly worse than the others of their group are left alone for a while
 //! (`upstream_ejection`): those that fail again and again, and those that are slow. Never more than half.
 //!
-//! What a server is judged by is written by all loops, without a lock, with its attempts. It is judged by a
-//! request that chooses a server: one in [`LOOK_EVERY_MS`], or the next one where one has failed too often.
+//! The record by which a server is judged is written by all loops, without a lock, with its attempts. It is
+//! judged by a request that chooses a server: one in [`LOOK_EVERY_MS`], or the next one where one has failed
+//! too often.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// How often servers are compared at least while there are requests, milliseconds.
 const LOOK_EVERY_MS: u64 = 1000;
 
-/// What takes less is not slow, milliseconds.
+/// A shorter time is not slow, milliseconds.
 const SLOW_MIN_MS: u64 = 100;
 
 /// Answers by which it is known how fast a server is.
@@ -67,7 +68,7 @@ pub(crate) struct Ejector {
     due_ms: Numbers<1>,
 }
 
-/// What a server is judged by.
+/// The record by which a server is judged.
 #[derive(Debug)]
 pub(crate) struct Record {
     ejector: Arc<Ejector>,
@@ -376,7 +377,7 @@ mod tests {
         let all = self::group(4);
         serve(&all, 100_000, 40, |_| Ok(900));
         assert_eq!(serve(&all, 101_000, 40, |_| Ok(900)), "");
-        // What is quick enough is not slow, however quick the others are.
+        // A server that is quick enough is not slow, however quick the others are.
         let quick = self::group(4);
         serve(&quick, 100_000, 40, |port| Ok(u64::from(port == 1) * 90));
         assert_eq!(serve(&quick, 101_000, 4, |_| Ok(0)), "");

@@ -12,7 +12,7 @@ use crate::peers::{Peers, Tried};
 use crate::queue::{Queue, Where};
 use crate::sids::Sids;
 
-/// What `upstream` says.
+/// The settings of `upstream`.
 #[derive(Clone, Debug, Default)]
 pub struct GroupConfig {
     /// Its name.
@@ -40,13 +40,13 @@ pub struct Group {
     ejector: Option<Arc<Ejector>>,
     loops: usize,
     alarm: Arc<Alarm>,
-    /// What other processes know of its servers as well.
+    /// The state of its servers that other processes share.
     common: Option<Arc<dyn Common>>,
     /// Numbers for sticky sessions; made when they are asked for first.
     sids: OnceLock<Sids>,
 }
 
-/// What all groups have in common that one becomes by and by.
+/// The state that all groups share which replace each other over time.
 struct Parts {
     alarm: Arc<Alarm>,
     ejector: Option<Arc<Ejector>>,
@@ -527,8 +527,8 @@ mod tests {
         names.collect()
     }
 
-    /// What nginx 1.31.5 has answered with such servers, `hash $arg_k` and `?k=key0` to `?k=key31`, or
-    /// addresses of clients.
+    /// The answers of nginx 1.31.5 with such servers, `hash $arg_k` and `?k=key0` to `?k=key31`, or addresses
+    /// of clients.
     #[test]
     fn keys_fall_where_they_fall_in_nginx() {
         let texts: Vec<String> = (0..32).map(|number| format!("key{number}")).collect();

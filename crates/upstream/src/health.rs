@@ -8,7 +8,7 @@ use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Faults(AtomicU32);
 
-/// What outlives a configuration.
+/// The state that outlives a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct CheckRecord {
     passed: AtomicU64,

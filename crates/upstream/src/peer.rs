@@ -37,9 +37,9 @@ pub(crate) struct Live {
     common: OnceLock<Arc<dyn PeerMemory>>,
     /// The alarm of its group.
     alarm: OnceLock<Arc<Alarm>>,
-    /// What checks find.
+    /// The results of checks.
     pub(crate) faults: Faults,
-    /// What it is judged by, if its group does (`upstream_ejection`).
+    /// The record by which it is judged, if its group does so (`upstream_ejection`).
     record: OnceLock<Record>,
 }
 
@@ -69,7 +69,7 @@ impl Live {
     }
 }
 
-/// What stays known of a server over reloads. Not beside another one in memory: each request writes here.
+/// The state of a server that outlives reloads. Not beside another one in memory: each request writes here.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct PeerState {
@@ -128,11 +128,11 @@ pub enum AttemptOutcome {
     Answered,
     /// The server has answered, but another one is asked as well; it is not to blame (`http_404`).
     Passed,
-    /// What `proxy_next_upstream` counts as a failure.
+    /// A failure by `proxy_next_upstream`.
     Failed,
 }
 
-/// What became of a peer by an attempt that failed.
+/// The effect of a failed attempt on a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The server is tried as before.
@@ -174,7 +174,7 @@ impl Peer {
         Arc::ptr_eq(&self.live, &other.live)
     }
 
-    /// What is configured.
+    /// Its settings.
     #[must_use]
     pub fn config(&self) -> &PeerConfig {
         &self.config
@@ -210,7 +210,7 @@ impl Peer {
         self.live.common.get_or_init(|| memory);
     }
 
-    /// What stays known of it.
+    /// The state that outlives reloads.
     #[must_use]
     pub fn state(&self) -> &Arc<PeerState> {
         &self.lasting

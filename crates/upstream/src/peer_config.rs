@@ -1,17 +1,17 @@
-//! What is said of one server of a group, by the configuration or while serving. Never changes.
+//! The settings of one server of a group, from the configuration or changed while serving. Never changes.
 
 use std::sync::Arc;
 
 use clearway_os::outgoing::Remote;
 
-/// What `server` says of one address.
+/// The settings of `server` for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
     /// Where it is.
     pub remote: Remote,
     /// The address as logs and `$upstream_addr` show it.
     pub name: Box<str>,
-    /// What the configuration calls it: the addresses of a name have one.
+    /// Its name in the configuration: the addresses of a name have one.
     pub server: Arc<str>,
     /// `weight=`, at least 1.
     pub weight: u32,

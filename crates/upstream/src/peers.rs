@@ -39,7 +39,7 @@ struct Turns {
     calm: AtomicU64,
     /// Current weights in parts, while the cycle is left: signed, in two's complement.
     current: Box<[AtomicU64]>,
-    /// What stands for all of the above, in this order, where processes have it in common.
+    /// The memory in place of all of the above, in this order, if processes share it.
     common: Option<Arc<dyn Memory>>,
 }
 
@@ -241,7 +241,7 @@ impl Peers {
     }
 }
 
-/// What the turns of these servers are known by in common: others take turns of their own.
+/// The common identity of these servers' turns: other lists take turns of their own.
 fn name_of(list: &[Arc<Peer>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for peer in list {

@@ -48,7 +48,7 @@ pub struct Queue {
     left: AtomicU64,
 }
 
-/// What became of requests, since the process began; and those that wait.
+/// Counts of requests since the process began, and those that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Requests that wait.
@@ -132,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// What became of requests.
+    /// Counts of requests.
     #[must_use]
     pub fn counts(&self) -> QueueCounts {
         let Self { waiting, apart, served, refused, timed_out, left, .. } = self;

@@ -69,7 +69,7 @@ impl<T> Fifo<T> {
     }
 }
 
-/// What wakes a task that waits: one word that is exchanged.
+/// The waker of a task that waits: one word that is exchanged.
 #[derive(Default)]
 pub(crate) struct WakerSlot(Slot);
 

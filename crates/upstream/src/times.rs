@@ -12,7 +12,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 const HEADER_AT: usize = 0;
 const RESPONSE_AT: usize = 1;
 
-/// What of an answer counts (`least_time header|last_byte [inflight]`).
+/// The part of an answer that counts (`least_time header|last_byte [inflight]`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeRule {
     /// No time does.
@@ -96,7 +96,7 @@ impl PeerTimes {
         Some(self.waiting.load(Ordering::Relaxed))
     }
 
-    /// What the last [`PeerTimes::look`] has said.
+    /// The result of the last [`PeerTimes::look`].
     pub(crate) fn seen(&self) -> Option<u64> {
         (self.requests.load(Ordering::Relaxed) > 0).then(|| self.waiting.load(Ordering::Relaxed))
     }

@@ -1,4 +1,5 @@
-//! What would have helped, where that is known. Short, and only what follows from what was seen.
+//! Advice: the change that would have helped, if that is known. Short, and only conclusions from what was
+//! seen.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const FILE_CALLS: &[&str] = &[
     "page fault",
 ];
 
-/// What part of a stall something must have been to be worth an advice: a half.
+/// The least part of a stall that is worth an advice: a half.
 fn is_most(part: Duration, time: Duration) -> bool {
     part * 2 >= time
 }

@@ -10,7 +10,7 @@ use clearway_os::thread_files::Doing;
 /// System calls told apart; what comes after shares the last one's place.
 const CALLS_MAX: usize = 32;
 
-/// What tells one call from another: number (-1: a page fault) and first argument.
+/// The identity of a call: number (-1: a page fault) and first argument.
 type Key = (i64, usize);
 
 /// One look at a thread.
@@ -20,7 +20,7 @@ pub(crate) struct Look {
     pub(crate) at_ns: u64,
     /// The thread's CPU clock.
     pub(crate) cpu_ns: u64,
-    /// What it has waited for processors, if the kernel tells.
+    /// The time that it has waited for processors, if the kernel reports it.
     pub(crate) waited_ns: Option<u64>,
     pub(crate) doing: Option<Doing>,
 }

@@ -1,6 +1,6 @@
-//! What held a loop: the runtime's watchdog shows the polls that do not come back, a thread of this crate
-//! (the *sampler*) looks at those threads about a thousand times a second until they do, and another one
-//! (the *reporter*) makes a report of each, in names and lines, off the loops. No loop waits for either.
+//! Reports of held loops: the runtime's watchdog shows the polls that do not come back, a thread of this
+//! crate (the *sampler*) looks at those threads about a thousand times a second until they do, and another
+//! one (the *reporter*) makes a report of each, in names and lines, off the loops. No loop waits for either.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -44,16 +44,16 @@ pub const REPORT_RATE_DEFAULT: Rate = Rate { count: 10, per: Duration::from_mins
 /// Reports that are kept for the status API.
 pub const REPORTS_KEPT: usize = 32;
 
-/// What of a watchdog can change while it runs.
+/// The settings of a watchdog that can change while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What takes longer is reported; `None`: nothing is.
+    /// The time from which on stalls are reported; `None`: none is.
     pub report_after: Option<Duration>,
     /// How many reports go to the log. The status API has all of them.
     pub report_rate: Rate,
 }
 
-/// What the status API shows: a snapshot, replaced after each stall.
+/// The data for the status API: a snapshot, replaced after each stall.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The last [`REPORTS_KEPT`], the oldest first.

@@ -1,4 +1,4 @@
-//! What the watchdog counts.
+//! The metrics of the watchdog.
 
 use clearway_metrics::Counter;
 

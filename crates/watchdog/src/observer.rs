@@ -80,7 +80,7 @@ impl Desk {
         self.places.store(Some(Arc::new(places)));
     }
 
-    /// What stands behind a tag.
+    /// The work of a tag.
     pub(crate) fn place(&self, tag: Tag) -> Option<WorkPlace> {
         let places = self.places.load_full().filter(|_| tag != Tag::NONE)?;
         places(tag)

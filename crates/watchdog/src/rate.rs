@@ -11,7 +11,7 @@ pub struct Rate {
     pub per: Duration,
 }
 
-/// What is left of a rate.
+/// The rest of a rate.
 pub(crate) struct Bucket {
     /// In nanoseconds of the period: one report takes its share of it.
     left_ns: u64,

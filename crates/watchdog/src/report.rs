@@ -51,7 +51,7 @@ pub struct Call {
     pub frames: Vec<Frame>,
 }
 
-/// What became of the loop that was held.
+/// The fate of the loop that was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handover {
     /// Nobody took it over.
@@ -71,7 +71,7 @@ pub enum End {
     StillHeld,
 }
 
-/// What is known of one stall.
+/// The facts about one stall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// From 1, in the order in which stalls ended.
@@ -80,7 +80,7 @@ pub struct Report {
     pub unix_ms: u64,
     /// Which loop.
     pub loop_index: usize,
-    /// What the task said of itself; nothing if it did not get to it.
+    /// The task's account of itself; `None` if it did not get to it.
     pub account: Option<Account>,
     /// Where it was as far as its tag says, if it gave no account.
     pub place: Option<WorkPlace>,
@@ -90,7 +90,7 @@ pub struct Report {
     pub time: Duration,
     /// How it ended.
     pub end: End,
-    /// What became of the loop.
+    /// The fate of the loop.
     pub handover: Handover,
     /// Of `time`: using a processor, in the kernel too.
     pub on_cpu: Duration,
@@ -102,15 +102,15 @@ pub struct Report {
     pub looks: u64,
     /// Stacks that were taken while it used a processor.
     pub samples: u64,
-    /// What nearly all samples have in common, the innermost function first.
+    /// The functions that nearly all samples have in common, the innermost first.
     pub common: Vec<Frame>,
     /// How they went on from there, the most frequent first.
     pub branches: Vec<Branch>,
     /// The longest first.
     pub calls: Vec<Call>,
-    /// What would have helped.
+    /// The changes that would have helped.
     pub advice: Vec<String>,
-    /// What could not be found out, and why.
+    /// The facts that could not be found out, and why.
     pub unknown: Vec<String>,
 }
 

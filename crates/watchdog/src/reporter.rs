@@ -27,8 +27,8 @@ const NICE: i32 = 10;
 /// How long debug information is kept that no report needs.
 const KEEP_SYMBOLS: Duration = Duration::from_mins(1);
 
-/// What percentage of the samples makes a function part of what all have in common. A sample may be of what
-/// the thread did just after.
+/// The percentage of the samples that makes a function part of the common ones. A sample may be of the
+/// thread's work just after the stall.
 const COMMON_PERCENT: u64 = 95;
 
 /// Ways to go on that are kept in a report.

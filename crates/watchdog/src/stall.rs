@@ -26,7 +26,7 @@ const INTERVAL_SHARE: u32 = 1000;
 /// A task that holds its thread for that long is reported while it still does.
 const REPORTED_AFTER: Duration = Duration::from_mins(1);
 
-/// What is learnt about a system call when it is found first.
+/// The facts about a system call when it is found first.
 #[derive(Debug)]
 pub(crate) struct CallSight {
     pub(crate) name: String,
@@ -50,7 +50,7 @@ pub(crate) struct Stall {
     pub(crate) due_ns: u64,
 }
 
-/// What a thread is looked at for.
+/// The purpose of looking at a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A report when it is over, or has lasted long enough for one.
@@ -59,11 +59,11 @@ pub(crate) enum Purpose {
     Limit,
 }
 
-/// What is left of a stall: addresses and numbers.
+/// The rest of a stall: addresses and numbers.
 pub(crate) struct Finished {
     pub(crate) loop_index: usize,
     pub(crate) account: Option<Account>,
-    /// What the task had said that it would do.
+    /// The tag that the task had set.
     pub(crate) tag: Tag,
     pub(crate) handover: Handover,
     pub(crate) end: End,
@@ -71,7 +71,7 @@ pub(crate) struct Finished {
     pub(crate) time_ns: u64,
     pub(crate) ledger: Ledger<CallSight>,
     pub(crate) stacks: Stacks,
-    /// What could not be found out.
+    /// The facts that could not be found out.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum Now {
 
 impl Stall {
     pub(crate) fn begin(poll: StuckPoll) -> Self {
-        // What the thread did between the beginning and the first sight was like what it did then.
+        // The thread's work between the beginning and the first sight was like its work then.
         let ledger = Ledger::new(poll.since_ns, poll.cpu_ns.saturating_sub(cpu_before_sight(&poll)));
         Self {
             poll,
@@ -256,7 +256,7 @@ fn learn(doing: Doing, files: &ThreadFiles, stack_base: usize) -> CallSight {
             },
         );
     }
-    // What was copied while the thread went on is no stack.
+    // A copy that was made while the thread went on is no stack.
     let is_one = files.doing() == Some(doing);
     let stack = if is_one { Sample::new(&native, &lua) } else { Sample::default() };
     CallSight { name, subject, wchan: files.wchan(), stack }

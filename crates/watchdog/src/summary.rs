@@ -12,7 +12,7 @@ const ROWS_MAX: usize = 256;
 pub struct Row {
     /// The location; empty where it is not known.
     pub place: String,
-    /// What was done there, such as a phase.
+    /// The step of the work, such as a phase.
     pub step: &'static str,
     /// The entry function; empty where it is not known.
     pub entry: String,

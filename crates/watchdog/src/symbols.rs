@@ -32,7 +32,7 @@ const PLUMBING: &[&str] = &[
     "clearway_os::",
 ];
 
-/// What the names of functions of Lua begin with.
+/// The beginning of the names of Lua functions.
 const LUA: &str = "[lua] ";
 
 /// Functions that are LuaJIT, or lead to it.
@@ -73,7 +73,7 @@ impl Symbols {
         frames
     }
 
-    /// What Lua is at, the innermost first.
+    /// The running functions of Lua, the innermost first.
     fn lua_functions(&mut self, stack: &Sample) -> Vec<Frame> {
         let activity = match stack.activity {
             Activity::Collecting => Some("[lua] collects garbage"),
@@ -208,7 +208,7 @@ fn module_of(path: &str) -> Option<String> {
     Some(parts.join("::").replace('-', "_"))
 }
 
-/// What stands at an address that no debug information knows: the file that it was mapped from.
+/// The name of an address that no debug information knows: the file that it was mapped from.
 #[expect(clippy::disallowed_methods, reason = "the reporter's thread may block")]
 fn nameless(address: usize) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();

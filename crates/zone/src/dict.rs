@@ -49,7 +49,7 @@ pub struct Key<'k> {
     hash: u64,
 }
 
-/// What is stored.
+/// A stored value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'v> {
     /// Any bytes.
@@ -60,7 +60,7 @@ pub enum Value<'v> {
     Boolean(bool),
 }
 
-/// What a key has; a text is where the reader has said.
+/// The value of a key; a text is where the reader has put it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Got {
     /// Any bytes.
@@ -73,12 +73,12 @@ pub enum Got {
     List,
 }
 
-/// What is found under a key.
+/// The entry of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     /// The value.
     pub got: Got,
-    /// What it was stored with.
+    /// The flags that it was stored with.
     pub flags: u32,
     /// When it expires, milliseconds since 1970; 0: never.
     pub expires_ms: u64,
@@ -149,7 +149,7 @@ pub enum Refusal {
     NoMemory,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Whether it was made.

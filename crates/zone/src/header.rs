@@ -42,7 +42,7 @@ const LABEL_KEPT_BYTES: usize = (NOTES_AT - LABEL_AT) * size_of::<u64>();
 #[derive(Clone, Copy)]
 pub(crate) struct Header<'a>(&'a [AtomicU64]);
 
-/// What keys of a zone are hashed with, so that nobody outside can make keys collide.
+/// The secret with which keys of a zone are hashed, so that nobody outside can make keys collide.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Secret([u64; 2]);
 
@@ -81,7 +81,7 @@ impl<'a> Header<'a> {
         if self.read(MAGIC_AT) != 0 {
             self.0.iter().rev().for_each(|word| word.store(0, Ordering::Relaxed));
         }
-        // What keeps the hash maps of the standard library safe does so here: keys from the system.
+        // The secret has the same source as those of the standard library's hash maps: keys from the system.
         let random = || RandomState::new().hash_one(self.0.len());
         self.write(SECRET_AT, random());
         self.write(SECRET_AT + 1, random());

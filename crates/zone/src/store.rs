@@ -100,13 +100,13 @@ impl Head {
         (self.0 >> WORKER_SHIFT) as u32
     }
 
-    /// What a chain is called that begins with this cell.
+    /// The name of a chain that begins with this cell.
     fn name(self, cell: usize) -> u64 {
         (cell as u64 + 1) << VERSION_BITS | self.0 & VERSION_MASK
     }
 }
 
-/// What a cell that was looked at is.
+/// The state of a cell that was looked at.
 enum Found<'a> {
     Free(Head),
     /// Of the key in this slot, which is live in this state.

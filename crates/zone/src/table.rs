@@ -89,7 +89,7 @@ struct Room {
     when_full: WhenFull,
 }
 
-/// What becomes of a new key where both buckets are full.
+/// The fate of a new key where both buckets are full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
     /// It takes the place of another one.
@@ -114,7 +114,7 @@ pub struct Table<'a, const VALUES: usize = 0> {
     buckets: usize,
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<const VALUES: usize> {
     /// The number that says how long it matters.
@@ -459,9 +459,9 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         table.buckets_of(key).into_iter().flat_map(move |bucket| table.slots_in(bucket))
     }
 
-    /// What the slot with this number holds, and the key it is for without the last eight bits of its halves,
-    /// if one is there: to look at all of them in turn. Memory that was never used is not touched
-    /// where the table has marks.
+    /// The contents of the slot with this number, and its key without the last eight bits of its halves, if
+    /// it is used: to look at all slots in turn. Memory that was never used is not touched where the table
+    /// has marks.
     #[must_use]
     pub fn at(&self, number: usize) -> Option<([u64; 2], Entry<VALUES>)> {
         if !self.is_marked(number / WAYS) {
@@ -503,7 +503,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
     }
 }
 
-/// What a bucket has to offer: its slot with the smallest payload, and how many are free.
+/// The state of a bucket: its slot with the smallest payload, and how many are free.
 struct Survey<'a, const VALUES: usize> {
     slot: Slot<'a, VALUES>,
     state: SlotState,

@@ -71,7 +71,7 @@ impl Zone {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What it is known by from one configuration to the next.
+    /// The identity of the zone from one configuration to the next.
     #[must_use]
     pub fn key(&self) -> ZoneKey {
         ZoneKey { name: self.name.clone(), module: self.module.into(), bytes: self.bytes() }
@@ -201,7 +201,7 @@ impl Zone {
         Header::prepare(self.opened().memory.shared.words()).check_label(label)
     }
 
-    /// What a key is known by in this zone.
+    /// The hash of a key in this zone.
     ///
     /// # Panics
     /// Before `Zones::open`.

@@ -124,8 +124,8 @@ impl Zones {
         Ok(())
     }
 
-    /// What the master hands on to its worker: every open zone and the descriptor of its memory. Empty
-    /// in a worker.
+    /// The zones that the master hands on to its worker: every open zone and the descriptor of its memory.
+    /// Empty in a worker.
     #[must_use]
     pub fn list(&self) -> Vec<(ZoneKey, Arc<OwnedFd>)> {
         let zones = self.zones();
@@ -166,7 +166,7 @@ fn refused(zone: &Zone, error: &io::Error) -> Vec<u8> {
     [b"shared memory zone \"", zone.name(), behind.as_bytes()].concat()
 }
 
-/// What people see in /proc/PID/maps.
+/// The name in /proc/PID/maps.
 fn memory_name(name: &[u8]) -> String {
     const NAME_MAX_CHARS: usize = 60;
     let printable = String::from_utf8_lossy(name);

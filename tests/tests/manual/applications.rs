@@ -1,5 +1,5 @@
-//! The applications that pages of the manual pass requests to: servers for FastCGI, SCGI and uwsgi that answer as
-//! the scripts on the pages do, and a memcached. Each connection has a thread.
+//! The applications that pages of the manual pass requests to: servers for FastCGI, SCGI and uwsgi that
+//! answer as the scripts on the pages do, and a memcached. Each connection has a thread.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

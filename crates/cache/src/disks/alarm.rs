@@ -19,7 +19,7 @@ impl Alarm {
         self.bell.ring();
     }
 
-    /// What the sleeper hears, for those that only ring.
+    /// The bell that wakes the sleeper, for threads that only ring.
     pub(crate) fn bell(&self) -> Arc<Bell> {
         Arc::clone(&self.bell)
     }

@@ -33,7 +33,7 @@ const WAYS: usize = 4;
 const DESCRIPTORS_PART: u64 = 8;
 /// Objects whose first request is remembered.
 const SEEN: usize = 8192;
-/// What a copy takes beside its contents and its key, bytes.
+/// Memory of a copy beside its contents and its key, bytes.
 const OVERHEAD_BYTES: usize = 1024;
 /// Places that are looked at for something to let go of, for each copy that is made.
 const SWEEP_PLACES: usize = 64;

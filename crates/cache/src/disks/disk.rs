@@ -57,7 +57,7 @@ impl DiskError {
         Self::Failed(Failure { call, path, error })
     }
 
-    /// What the system said, where it was asked.
+    /// The system's error, if a system call has failed.
     #[must_use]
     pub fn error(&self) -> Option<&io::Error> {
         match self {
@@ -140,7 +140,7 @@ struct Health {
     is_checking: AtomicBool,
 }
 
-/// What becomes of the objects on a full disk.
+/// Whether objects on a full disk are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
     Stay,
@@ -169,7 +169,7 @@ impl Disk {
         &self.path
     }
 
-    /// What is written down of it.
+    /// The journal and snapshot of the disk.
     pub(crate) fn notes(&self) -> &Notes {
         &self.notes
     }

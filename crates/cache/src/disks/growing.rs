@@ -28,7 +28,7 @@ pub struct Growing {
 #[derive(Default)]
 pub(super) struct Recent(OnceLock<ArcSwapOption<Page>>);
 
-/// What was written at once.
+/// The bytes of one write.
 struct Page {
     /// Where it stands in the file.
     start: u64,
@@ -82,13 +82,13 @@ impl Growing {
         &self.beginning
     }
 
-    /// What stands at `offset` of the file and behind it, some of it, if it was written just now.
+    /// Bytes of the file from `offset` on, some of them, if they were written just now.
     #[must_use]
     pub fn recent(&self, offset: u64) -> Option<Bytes> {
         self.recent.at(offset)
     }
 
-    /// What it is called for now.
+    /// The present path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -28,7 +28,7 @@ use crate::key::Digest;
 
 /// A temporary file that was not written to for so long belongs to nobody, seconds.
 const TEMP_IDLE_S: u64 = 600;
-/// What stands behind the name of a temporary file: a point and ten digits.
+/// Length of the suffix of a temporary file's name: a point and ten digits.
 const TEMP_SUFFIX: usize = 11;
 
 /// How far the directory of a disk was read.
@@ -39,7 +39,7 @@ pub(crate) struct Walk {
     has_begun: bool,
 }
 
-/// What a part of the walk has come to.
+/// The result of a part of the walk.
 pub(crate) enum Walked {
     /// There is more.
     Further(Walk),
@@ -70,7 +70,7 @@ impl Cache {
         while let Some((parent, entries)) = walk.open.last_mut() {
             let name = match entries.next(blocking) {
                 Some(Ok(name)) => parent.join(name),
-                // What cannot be read on is left as it is, as in nginx.
+                // A directory that cannot be read on is left as it is, as in nginx.
                 Some(Err(_)) | None => {
                     walk.open.pop();
                     continue;
@@ -139,7 +139,7 @@ impl Cache {
         Ok(())
     }
 
-    /// What the index does not know is as good as used now, as in nginx.
+    /// A file that the index does not know counts as used now, as in nginx.
     fn add(&self, disk: u8, digest: Digest, stat: &Stat) {
         let known = self.index().get(digest);
         if known.is_some_and(|object| matches!(object.stored, Stored::File(_))) {

@@ -14,7 +14,7 @@ use crate::index::{BLOCK_BYTES, File};
 use crate::key::{Digest, Key};
 use crate::seal::Soundness;
 
-/// What a request looks for.
+/// The object that a request looks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The key, which the file repeats.
@@ -49,22 +49,22 @@ pub struct Found {
     /// The file, for its body: from [`Found::body_start`] to the end. `None` where [`Found::body`] has that
     /// and the file belongs to a copy in memory.
     pub opened: Option<Handle>,
-    /// What was read of it: up to the body at least.
+    /// The bytes that were read: at least up to the body.
     pub(super) data: Bytes,
     pub(super) head: Bytes,
     pub(super) body_start: usize,
     pub(super) soundness: Soundness,
-    /// What was made of its head, if there is a copy of it.
+    /// The parsed head, if there is a copy of it.
     pub(super) made: Option<Arc<Made>>,
 }
 
-/// What requests have made of an object's head, such as its lines. Made once, it stays as long as the copy of
-/// the object that it goes with.
+/// The parsed form that requests have made of an object's head, such as its lines. It is made once, and stays
+/// as long as the copy of the object.
 #[derive(Debug, Default)]
 pub struct Made(OnceLock<Arc<dyn Any + Send + Sync>>);
 
 impl Made {
-    /// What is there, if it is of this type.
+    /// The parsed form, if it is of this type.
     #[must_use]
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::downcast(Arc::clone(self.0.get()?)).ok()
@@ -81,7 +81,7 @@ impl Made {
 }
 
 impl Found {
-    /// What the file says of itself.
+    /// The header of the file.
     ///
     /// # Panics
     /// With another key.
@@ -96,7 +96,7 @@ impl Found {
         self.head.clone()
     }
 
-    /// What was made of the head, and where such a thing can be kept.
+    /// The parsed head, and the place in which one can be kept.
     #[must_use]
     pub fn made(&self) -> Option<Arc<Made>> {
         self.made.clone()
@@ -177,7 +177,7 @@ pub enum Miss {
     Doubtful,
 }
 
-/// What the index has of a file.
+/// The entry of the index for a file.
 pub(crate) fn file_of(
     identity: &Identity,
     header: &StoredHeader<'_>,

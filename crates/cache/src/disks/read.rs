@@ -24,7 +24,7 @@ const WHOLE_MAX_BYTES: u64 = (64 + 8) * 1024;
 /// A body up to this size that is in doubt is compared with its checksum while its request waits, bytes;
 /// requests for larger ones do without them meanwhile.
 const CHECK_MAX_BYTES: u64 = 256 << 20;
-/// What is compared at a time, bytes.
+/// Bytes that are compared at a time.
 const PART_BYTES: usize = 256 * 1024;
 
 /// Whether a file is known to be as it was written.
@@ -163,7 +163,7 @@ impl Cache {
         let Attempt::Done(Ok(opened)) = Files::new(Mode::Offload).open_at(&root.opened, &name, how) else {
             return None;
         };
-        // What is in doubt, or the index does not know, is for the job.
+        // A file that is in doubt, or not in the index, is for the job.
         if !self.is_sure(disk, opened.stat(), wanted.digest) {
             return None;
         }

@@ -1,6 +1,6 @@
-//! What a process does for the caches that it shares with others (`worker_groups`): exactly one of them reads
-//! directories, removes objects and writes snapshots; all write down what they change, and look whether their
-//! disks are well. What one has to tell the others stands in words of the zone.
+//! The role of a process for the caches that it shares with others (`worker_groups`). Exactly one process
+//! reads directories, removes objects and writes snapshots. All write down their own changes and check their
+//! disks. Messages between them are words of the zone.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{REQUEST_ID, VERSION, kind};
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// More bytes are needed; all that were there are consumed.
@@ -17,7 +17,7 @@ pub enum Event {
     Stdout(Range<usize>),
     /// The application has closed its output.
     StdoutClosed,
-    /// What the application has to complain of: a line for the log.
+    /// A complaint of the application: a line for the log.
     Stderr(Range<usize>),
     /// The application is done with the request; the record that says so goes on.
     EndBegins,
@@ -30,11 +30,11 @@ pub enum Event {
 pub struct Step {
     /// From the front of the input.
     pub consumed: usize,
-    /// What they are. Ranges are of the input.
+    /// Their meaning. Ranges are of the input.
     pub event: Event,
 }
 
-/// What is wrong with a record. Its text is nginx's.
+/// A fault of a record. Its text is nginx's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Another version than 1.
@@ -85,9 +85,9 @@ enum RecordPosition {
 pub struct Records {
     place: RecordPosition,
     kind: u8,
-    /// What is left of the content, bytes.
+    /// Bytes of the content that are still to come.
     left: u16,
-    /// What is left of the zeros behind it, bytes.
+    /// Zeros behind the content that are still to come.
     fill: u8,
 }
 
@@ -162,7 +162,7 @@ impl Records {
         Ok(())
     }
 
-    /// What is said by a record's header alone, once it is complete.
+    /// The event of a record that consists of its header, once that is complete.
     fn begun(&mut self) -> Option<Event> {
         if self.place != RecordPosition::Content {
             return None;
@@ -242,7 +242,7 @@ mod tests {
         record
     }
 
-    /// What is read of bytes that come in pieces: output, errors, and what else happened.
+    /// The results of reading bytes that come in pieces: output, errors, other events.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Seen {
         stdout: Vec<u8>,

@@ -82,7 +82,7 @@ const fn header(kind: u8, length: u16, padding: u8) -> [u8; HEADER_BYTES] {
     [VERSION, kind, 0, REQUEST_ID, high, low, padding, 0]
 }
 
-/// What makes a record's content end at a multiple of eight, bytes: 0 to 7.
+/// Zeros that make a record's content end at a multiple of eight bytes: 0 to 7.
 fn padding(bytes: usize) -> u8 {
     (bytes.wrapping_neg() % 8) as u8
 }

@@ -14,7 +14,7 @@ use super::head::{ResponseFraming, write_invalid};
 use crate::body::{BodyDecoder, BodyEvent, Decoded};
 use crate::header_line::{HeaderLine, Line, Sender};
 
-/// What becomes of the lines behind the last chunk.
+/// The fate of trailers, the lines behind the last chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trailers {
     /// Trailers are read and dropped.
@@ -27,7 +27,7 @@ pub enum Trailers {
     },
 }
 
-/// What the end of the connection means for the response.
+/// The meaning of the connection's end for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eof {
     /// The response is complete.
@@ -156,7 +156,7 @@ impl ResponseBody {
         }
     }
 
-    /// What it means that the server has closed the connection.
+    /// The meaning of the connection's end at this moment.
     pub fn eof(&self) -> Eof {
         match self.state {
             ResponseBodyState::Done | ResponseBodyState::UntilClose => Eof::Complete,
@@ -164,8 +164,8 @@ impl ResponseBody {
         }
     }
 
-    /// What the error log says (at `warn`) where bytes came behind the end, in nginx's words. The connection
-    /// is not to be used again.
+    /// The line of the error log (level `warn`) for bytes behind the end, in nginx's words. The connection
+    /// must not be used again.
     pub fn excess(&self) -> &'static str {
         match (&self.section, self.framing) {
             (Some(section), _) if section.waited => "upstream sent data after trailers",

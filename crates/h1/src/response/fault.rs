@@ -1,4 +1,4 @@
-//! What can be wrong with a response, and the words for the error log. Plain data; any thread.
+//! Faults of a response, and the words for the error log. Plain data; any thread.
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ const LINES_FIRST: usize = 16;
 /// How many lines that were dropped are remembered for the log.
 const DROPPED_KEPT_MAX: usize = 16;
 
-/// What the request asked for, as far as the framing of its response depends on it (RFC 9112 §6.3).
+/// Facts about the request on which the framing of its response depends (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
     /// A response with a body.
@@ -62,7 +62,7 @@ pub enum ResponseProgress {
     Headless,
 }
 
-/// What a response begins with.
+/// The form of a response's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beginning {
     /// A status line: HTTP/1.
@@ -74,7 +74,7 @@ pub enum Beginning {
     Either,
 }
 
-/// What says the status.
+/// The source of the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum StatusSource {
     #[default]
@@ -143,7 +143,7 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// What the error log says of a response without a status line, in nginx's words.
+    /// The line of the error log for a response without a status line, in nginx's words.
     pub const NO_HEADER: &'static str = "upstream sent no valid HTTP/1.0 header";
 
     /// A parser of responses that begin like this.
@@ -349,7 +349,7 @@ const SINGLE: u64 = Known::Status.bit()
     | Known::XAccelRedirect.bit()
     | Known::XAccelLimitRate.bit();
 
-/// What the head says.
+/// The parsed head.
 impl ResponseParser {
     /// The status code, 0 to 999; 200 where there is no head.
     pub fn status(&self) -> u16 {
@@ -360,9 +360,9 @@ impl ResponseParser {
         }
     }
 
-    /// What stands behind the status code, as it came: ` OK`, or nothing, or `.1 Forbidden`. The three digits
-    /// of the code are before it, where there is a status line, or a `Status` with something behind them;
-    /// else it is empty and at the beginning.
+    /// The text behind the status code, unchanged: ` OK`, or nothing, or `.1 Forbidden`. The three digits of
+    /// the code are in front of it if there is a status line, or a `Status` with a text; otherwise it is
+    /// empty and at the beginning.
     pub fn reason(&self) -> Span {
         match self.status_source {
             StatusSource::StatusLine => self.status_line.text(),

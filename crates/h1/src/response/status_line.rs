@@ -32,7 +32,7 @@ enum StatusLineState {
     LineFeed,
 }
 
-/// What a step of the machine found.
+/// The result of a step of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusProgress {
     Incomplete,
@@ -63,7 +63,7 @@ impl StatusLine {
         Version(self.major.saturating_mul(1000).saturating_add(self.minor))
     }
 
-    /// What stands between the code and the end of the line, the space included.
+    /// The text between the code and the end of the line, with the space.
     pub(crate) fn text(&self) -> Span {
         Span::new(self.text_start as usize, self.text_end as usize)
     }

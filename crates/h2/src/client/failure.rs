@@ -9,9 +9,9 @@ use crate::hpack::CompressionFault;
 /// The connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the server is told.
+    /// The code for the server.
     pub code: ErrorCode,
-    /// What the log is.
+    /// The reason for the log.
     pub reason: Reason,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a server has done wrong on one stream.
+/// A fault of the server on one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A malformed head, or malformed trailers.
@@ -150,7 +150,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// What is malformed in a head.
+/// A malformed part of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadFault {
     /// There is no status, or a field before it.

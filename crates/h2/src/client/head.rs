@@ -161,7 +161,7 @@ impl HeadReader {
     }
 }
 
-/// What cannot end a name, and is not in upper case.
+/// Whether a byte belongs to a name, and is not in upper case.
 fn is_name_byte(byte: u8) -> bool {
     byte > b' ' && byte != b':' && byte != 0x7f && !byte.is_ascii_uppercase()
 }

@@ -55,7 +55,7 @@ fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
     prop::collection::vec(exchange, 1..12)
 }
 
-/// What has come of one message.
+/// The parts of one message that have arrived.
 #[derive(Default)]
 struct Come {
     head: String,
@@ -89,7 +89,7 @@ struct Pair<'e> {
     server: Connection,
     to_server: VecDeque<u8>,
     to_client: VecDeque<u8>,
-    /// What each side has received and not taken.
+    /// Bytes that each side has received and not taken.
     kept: (Vec<u8>, Vec<u8>),
     next: usize,
     /// Which exchange a stream is.

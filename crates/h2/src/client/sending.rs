@@ -1,4 +1,4 @@
-//! What the client sends: requests, and what it says of streams and windows.
+//! The sending side of the client: requests, resets, windows.
 
 use clearway_message::HeaderLine;
 
@@ -20,7 +20,7 @@ mod number {
     pub(super) const HTTPS: u8 = 7;
 }
 
-/// What a request begins with. Its bytes are those of a request that was validated.
+/// The beginning of a request. Its bytes are those of a request that was validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct RequestLine<'r> {
@@ -63,7 +63,7 @@ impl RequestLine<'_> {
     }
 }
 
-/// What a stream says.
+/// Output of a stream.
 impl Client {
     /// Moves control frames behind what `out` holds. They go before what was written of streams since.
     pub fn take_control(&mut self, out: &mut Vec<u8>) {
@@ -206,7 +206,7 @@ impl Client {
         self.skip(stream);
     }
 
-    /// What the server may send on a stream now, bytes; none where its response is over.
+    /// Bytes that the server may send on a stream now; `None` if its response is over.
     #[must_use]
     pub fn receivable(&self, stream: u32) -> Option<u32> {
         let open = self.streams.find(stream).filter(|open| open.phase != Phase::Ended)?;

@@ -19,7 +19,7 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// What a header block is.
+/// The meaning of a header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Interim,
@@ -27,7 +27,7 @@ pub(super) enum Taken {
     Trailers,
 }
 
-/// What a response to this request may have (`HEAD` has no body).
+/// Whether a response to this request may have a body (`HEAD` has none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Possible,
@@ -46,7 +46,7 @@ pub(super) struct Stream {
     /// Whether either side has reset it.
     pub(super) is_reset: bool,
     body: Body,
-    /// What is still to come of the body, where its length was told, bytes.
+    /// Bytes of the body that are still to come, if its length was announced.
     left: Option<u64>,
     interim_heads: u32,
 }

@@ -9,9 +9,9 @@ use crate::request::Unreadable;
 /// The connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the client is told.
+    /// The code for the client.
     pub code: ErrorCode,
-    /// What the log is.
+    /// The reason for the log.
     pub reason: Reason,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a client has done wrong on one stream.
+/// A fault of the client on one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// So many are open already.

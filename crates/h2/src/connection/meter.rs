@@ -1,4 +1,4 @@
-//! What a client makes the server do without asking for anything, and how much of that there may be.
+//! Limits on work that a client causes without asking for anything.
 
 use super::failure::Reason;
 

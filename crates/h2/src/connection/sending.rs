@@ -1,4 +1,4 @@
-//! What the server sends: heads, bodies, and what it says of streams and windows.
+//! The sending side of the server: heads, bodies, resets, windows.
 
 use clearway_message::HeaderLine;
 
@@ -10,10 +10,10 @@ use crate::push;
 /// The longest payload that is sent, however much the client takes, bytes.
 const SENT_PAYLOAD_MAX_BYTES: u32 = 64 * 1024;
 
-/// What the PING says whose answer a client gives once it knows that the connection will end.
+/// The payload of the PING whose answer shows that the client knows that the connection will end.
 const FAREWELL: [u8; 8] = *b"farewell";
 
-/// What a stream says.
+/// Output of a stream.
 impl Connection {
     /// Moves control frames behind what `out` holds.
     pub fn take_control(&mut self, out: &mut Vec<u8>) {
@@ -133,7 +133,7 @@ impl Connection {
 
 /// The bytes that the client may send.
 impl Connection {
-    /// What the client may send on a stream now, bytes; none where its body is over.
+    /// Bytes that the client may send on a stream now; `None` if its body is over.
     #[must_use]
     pub fn receivable(&self, stream: u32) -> Option<u32> {
         let open = self.streams.find(stream).filter(|open| open.input == Rest::Open)?;

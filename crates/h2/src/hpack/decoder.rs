@@ -28,7 +28,7 @@ pub struct Field<'a> {
     pub sensitivity: Sensitivity,
 }
 
-/// What the owner does with a field: it may have had enough.
+/// The owner's function for a field: it may stop the decoding.
 pub type Take<'t> = dyn FnMut(Field<'_>) -> ControlFlow<()> + 't;
 
 /// Reads the header blocks of a connection, in the order of their arrival. All of them must be read, also
@@ -36,7 +36,7 @@ pub type Take<'t> = dyn FnMut(Field<'_>) -> ControlFlow<()> + 't;
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
-    /// What was announced to the other side (SETTINGS_HEADER_TABLE_SIZE), bytes.
+    /// The size that was announced to the other side (SETTINGS_HEADER_TABLE_SIZE), bytes.
     size_max: usize,
     /// A string on its way: of the name, then of the value.
     scratch: Vec<u8>,
@@ -185,7 +185,7 @@ pub fn look_ahead(mut part: &[u8]) -> Result<(), CompressionFault> {
     Ok(())
 }
 
-/// What becomes of a literal field.
+/// The fate of a literal field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Literal {
     Indexed,

@@ -6,7 +6,7 @@ use super::huffman;
 use super::integer;
 use super::static_table::number_of;
 
-/// What the first block of a connection begins with: the other side need not keep a table.
+/// The first byte of the first block of a connection: the other side need not keep a table.
 pub const NO_TABLE: u8 = 0x20;
 
 /// Statuses that the static table has, with their numbers.

@@ -88,7 +88,7 @@ const fn tree() -> [[u16; 2]; NODES] {
 struct Move {
     /// The node behind them.
     node: u8,
-    /// What came to its end with them.
+    /// The symbol that was completed by them.
     symbol: u8,
     found: Found,
 }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-/// What an entry counts for beside its name and value, bytes (RFC 7541 §4.1).
+/// Bytes that an entry counts in addition to its name and value (RFC 7541 §4.1).
 pub const ENTRY_OVERHEAD_BYTES: usize = 32;
 
 /// Where an entry is in the buffer.

@@ -1,4 +1,4 @@
-//! What can be wrong with the head of a request, what is answered, and nginx's words for the error log.
+//! Faults in the head of a request, the status to answer, and nginx's words for the error log.
 
 use std::fmt;
 

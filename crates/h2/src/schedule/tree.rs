@@ -12,7 +12,7 @@ const ABSENT_MAX: usize = 64;
 const DEPTH_MAX: usize = 16;
 /// The weight of a stream of which nothing was said.
 const USUAL_WEIGHT: u16 = 16;
-/// What a byte costs a stream with the whole weight.
+/// The cost of a byte for a stream with the whole weight.
 const UNIT: u64 = 1 << 8;
 /// The whole weight.
 const WHOLE: u64 = 1 << 32;
@@ -131,7 +131,7 @@ impl Tree {
         false
     }
 
-    /// What a stream depends on, from below.
+    /// The streams that a stream depends on, from below.
     fn above(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
         let parent = |id: u32| self.find(id).map(|node| node.parent).filter(|parent| *parent != 0);
         std::iter::successors(parent(id), move |above| parent(*above)).take(DEPTH_MAX)
@@ -145,7 +145,7 @@ impl Tree {
         shares.max(1)
     }
 
-    /// What so many bytes cost it.
+    /// The cost of so many bytes for a stream.
     pub(super) fn cost(&self, id: u32, bytes: usize) -> u64 {
         let cost =
             u128::from(bytes as u64) * u128::from(UNIT) * u128::from(WHOLE) / u128::from(self.share(id));

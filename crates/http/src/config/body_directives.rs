@@ -219,10 +219,10 @@ static VARIABLES: &[VariableSpec] = &[
     },
 ];
 
-/// What holds for the bodies of a location.
+/// Settings of a location for request bodies.
 pub(crate) static BODY_CONF: ConfKey<BodyConf> = ConfKey::new(Level::Location);
 
-/// What holds for all bodies.
+/// Settings for all request bodies.
 pub(crate) static BODY_MAIN: ConfKey<BodyMain> = ConfKey::new(Level::Main);
 
 settings! {
@@ -233,7 +233,7 @@ settings! {
         /// `client_body_buffer_size`.
         pub(crate) buffer_bytes: Setting<u64> = 8 * 1024,
         pub(crate) in_file_only: Setting<InFileOnly> = InFileOnly::Off,
-        /// What is in memory always is.
+        /// Without effect: a body in memory is always in one buffer.
         in_single_buffer: Setting<bool> = false,
         pub(crate) timeout_ms: Setting<u64> = 60_000,
         /// `client_body_temp_path`; there is one when all of the configuration was read.
@@ -246,7 +246,7 @@ settings! {
 }
 
 settings! {
-    /// What holds for all of `http`.
+    /// Settings for all of `http`.
     pub(crate) struct BodyMain {
         /// Where it is logged that a file could not be removed: the request is over by then.
         pub(crate) log: Own<Option<Arc<dyn Sink>>>,

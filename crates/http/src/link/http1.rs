@@ -16,7 +16,7 @@ const NODELAY_ON: u8 = 1;
 /// TCP_NODELAY was switched off.
 const NODELAY_OFF: u8 = 2;
 
-/// What HTTP/1 requests have of their connection, one at a time.
+/// The parts of a connection that its HTTP/1 requests use, one after the other.
 pub struct Http1Link {
     /// Where its bytes come from and go to.
     pub transport: Transport,
@@ -24,7 +24,7 @@ pub struct Http1Link {
     pub timer: Timer,
     /// Requests so far, which are not counted beyond the largest number; written by the connection's task.
     served: AtomicU32,
-    /// What the connection is counted as.
+    /// The state under which the connection is counted.
     pub stage: Stage,
     /// Whether small writes leave at once (TCP_NODELAY).
     nodelay: AtomicU8,

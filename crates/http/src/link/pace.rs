@@ -13,7 +13,7 @@ use super::Link;
 pub(crate) struct Pace {
     /// Bytes per second, not 0.
     rate: u64,
-    /// What is sent before the rate counts, bytes.
+    /// Bytes that are sent before the rate counts.
     after: u64,
     started_ms: u64,
     timer: Timer,

@@ -29,7 +29,7 @@ pub struct Parts {
     pub(crate) head: RequestHead,
     /// The bytes that were received.
     pub input: Vec<u8>,
-    /// What is to be sent.
+    /// Bytes to be sent.
     pub(crate) output: Vec<u8>,
     pub(crate) date: DateLine,
 }

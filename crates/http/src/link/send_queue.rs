@@ -27,10 +27,10 @@ pub(crate) const GATHER_MAX_BYTES: usize = 4 * 1024;
 const FULL_BYTES: usize = 64 * 1024;
 /// Pieces given to one writev(2).
 const IOVECS_MAX: usize = 16;
-/// What the kernel takes in one piece, bytes: the most of a segment before it is cut (GSO).
+/// The most bytes that the kernel takes in one piece: a segment before it is cut (GSO).
 const SEGMENT_MAX_BYTES: usize = 64 * 1024;
 
-/// What the socket has not taken yet.
+/// Output that the socket has not taken yet.
 #[derive(Default)]
 pub(crate) struct SendQueue<'c> {
     /// Head and small chunks, before everything in `queue`.
@@ -41,8 +41,8 @@ pub(crate) struct SendQueue<'c> {
     behind: Behind<'c>,
 }
 
-/// What lies behind `front`, from the first chunk that is not gathered on. Most responses have nothing there,
-/// and a small file, or a page that is larger than `front` may be, is one chunk.
+/// Output behind `front`, from the first chunk that is not gathered. Most responses have none. A small file,
+/// or a page that is larger than `front` may be, is one chunk.
 #[derive(Default)]
 enum Behind<'c> {
     #[default]
@@ -56,19 +56,19 @@ enum Behind<'c> {
 #[derive(Default)]
 struct Rest<'c> {
     queue: VecDeque<Chunk<'c>>,
-    /// What of the queue is in memory, bytes.
+    /// Bytes of the queue that are in memory.
     queued_bytes: usize,
     /// From the first part of a file on.
     files: Option<Box<FileSender>>,
 }
 
-/// What comes next of what is to be sent.
+/// The next output.
 enum Next {
-    /// What is in memory.
+    /// Bytes in memory.
     Memory,
     /// So many bytes of a file, behind the buffer.
     Sendfile(usize),
-    /// What a pool has to read, behind the buffer.
+    /// A part of a file that a pool has to read, behind the buffer.
     Cold,
 }
 
@@ -149,7 +149,7 @@ impl<'c> SendQueue<'c> {
         std::mem::take(&mut self.front)
     }
 
-    /// What the socket took so far, bytes (`$bytes_sent`).
+    /// Bytes that the socket has taken so far (`$bytes_sent`).
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
@@ -160,7 +160,7 @@ impl<'c> SendQueue<'c> {
         self.sent_bytes += count as u64;
     }
 
-    /// What waits in memory for the socket, bytes.
+    /// Bytes in memory that wait for the socket.
     pub(crate) fn len(&self) -> usize {
         debug_assert!(
             self.offset <= self.front.len() + self.queued_bytes(),
@@ -530,7 +530,7 @@ impl SendQueue<'_> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendFailure>> {
         if self.front.is_empty() {
-            // What was brought before is sent; the next comes with memory of its own.
+            // The bytes that were read before are sent; the next ones come with memory of their own.
             self.front = Vec::new();
         }
         debug_assert!(self.offset == 0, "what is read goes behind what is whole");

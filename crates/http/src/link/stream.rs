@@ -44,7 +44,7 @@ pub struct StreamHead {
     pub is_last: bool,
 }
 
-/// What a connection is to send of a stream.
+/// Output of a stream, for its connection.
 #[derive(Debug)]
 pub enum StreamOutput {
     /// The head of the response, or an interim one (`100 Continue`, 103).
@@ -70,7 +70,7 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowExceeded;
 
-/// What a request does with its body, as far as its connection has to know.
+/// The state of a request's body, as far as the connection has to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Intake {
     /// How many bytes can be handed on now.
@@ -97,7 +97,7 @@ const ACTED: u8 = 32;
 /// The request is to end now, whatever it does.
 const CUT: u8 = 64;
 
-/// What makes the request of a stream.
+/// The function that makes the request of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
     Client,
@@ -253,7 +253,7 @@ impl Stream {
         })
     }
 
-    /// What the request does with its body.
+    /// The state of the request's body.
     pub fn intake(&self) -> Intake {
         Intake {
             room: self.input.room(),
@@ -273,7 +273,7 @@ impl Stream {
         }
     }
 
-    /// What of the response waits to be sent, bytes.
+    /// Bytes of the response that wait to be sent.
     pub fn waiting_bytes(&self) -> usize {
         self.output.len()
     }
@@ -296,7 +296,7 @@ impl Stream {
         }
     }
 
-    /// What is to be sent next.
+    /// The next output.
     pub fn poll_output(&self, cx: &mut Context<'_>) -> Poll<StreamOutput> {
         self.output.poll(cx, |state| self.take_output(state))
     }
@@ -534,7 +534,7 @@ impl Stream {
     }
 }
 
-/// What is told of a stream that was reset: the same as of a connection that was.
+/// The error for a stream that was reset: the same as for a connection.
 pub(super) fn was_reset() -> io::Error {
     io::Error::from_raw_os_error(ECONNRESET)
 }

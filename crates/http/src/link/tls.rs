@@ -22,15 +22,15 @@ use crossbeam_utils::atomic::AtomicCell;
 
 use crate::metrics;
 
-/// What is received at once: a record of the largest size, bytes.
+/// Bytes that are received at once: a record of the largest size.
 const RECEIVE_BYTES: usize = 17 * 1024;
 /// The same while more comes than that, bytes.
 const RECEIVE_MUCH_BYTES: usize = 64 * 1024;
-/// What is encrypted at once for a client of which nothing is known, bytes.
+/// Bytes that are encrypted at once for a client about which nothing is known.
 const FLIGHT_BYTES: usize = 64 * 1024;
 /// The same for one that has taken all of it each time, bytes.
 const FLIGHT_MAX_BYTES: usize = 256 * 1024;
-/// What records take beyond their content, at most, bytes.
+/// The most bytes of a record in addition to its content.
 const RECORD_OVERHEAD_BYTES: usize = 64;
 /// Content of a record, bytes (RFC 8446 §5.1).
 const RECORD_MAX_BYTES: usize = 16 * 1024;
@@ -38,13 +38,13 @@ const RECORD_MAX_BYTES: usize = 16 * 1024;
 const FIRST_RECORD_BYTES: usize = 4 * 1024;
 /// How much is sent in such records, bytes.
 const FIRST_RECORDS_BYTES: usize = 16 * 1024;
-/// What may wait for a response to leave with it, bytes.
+/// The most bytes that may wait for a response, to leave with it.
 const HELD_BACK_MAX_BYTES: usize = 2 * 1024;
 /// Loops beyond this number share buffers.
 const SHELVES_MAX: usize = 16;
 /// A buffer that has grown beyond this is not left to the next connection, bytes.
 const KEPT_BUFFER_BYTES: usize = RECEIVE_BYTES + RECEIVE_MUCH_BYTES;
-/// What counts as silence, milliseconds.
+/// The time without output that counts as silence, milliseconds.
 const SILENCE_MS: u64 = 1_000;
 
 /// How long records are (`ssl_buffer_size`).
@@ -57,11 +57,11 @@ pub enum RecordSize {
     Fixed(usize),
 }
 
-/// What code that has a say in handshakes keeps of a client from one phase to the next, and for its requests;
-/// its form is the code's own business.
+/// State that handshake code keeps of a client from one phase to the next, and for its requests; its form is
+/// up to the code.
 pub type Remembered = Arc<dyn Any + Send + Sync>;
 
-/// What the client has said when it began, as variables show it.
+/// The client's hello, as variables show it.
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
     /// The host that it asked for (SNI), as it was written.
@@ -74,12 +74,12 @@ pub struct Offer {
     pub groups: Box<[u16]>,
     /// Signature algorithms by number.
     pub signatures: Box<[u16]>,
-    /// What code that had a say in the handshake keeps for requests.
+    /// State that handshake code keeps for requests.
     pub remembered: Option<Remembered>,
 }
 
 impl Offer {
-    /// What a hello says, with the host that a server has.
+    /// The offer in a hello, with the host that a server has.
     #[must_use]
     pub fn of(hello: &Hello, host: Option<Box<[u8]>>) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Offer {
 
 /// TLS on a connection, from the end of the handshake on.
 pub struct Tls {
-    /// What the client has said when it began.
+    /// The client's hello.
     pub offer: Offer,
     records: RecordSize,
     side: Side,
@@ -105,11 +105,11 @@ pub struct Tls {
 enum Side {
     /// The session itself.
     Session(Mutex<TlsState>),
-    /// What there was to say of it, for those that have no part in reading and writing.
+    /// Facts about the session, for requests that do not read and write it.
     Told(Box<Told>),
 }
 
-/// What is said of a session.
+/// Facts about a session.
 struct Told {
     info: Info,
     peer_certificate: Option<Vec<u8>>,
@@ -118,7 +118,7 @@ struct Told {
 
 struct TlsState {
     session: Box<dyn Session>,
-    /// What was received and not used yet.
+    /// Received bytes that were not used yet.
     input: Option<Box<Input>>,
     left: Left,
     end: End,
@@ -129,12 +129,12 @@ struct TlsState {
     flight_bytes: usize,
     /// When something was sent last, on the clock of the loop.
     sent_ms: u64,
-    /// What was sent since the last silence, bytes.
+    /// Bytes that were sent since the last silence.
     sent_since_silence: usize,
     farewell: Farewell,
 }
 
-/// What was received, and how much of it was used, bytes.
+/// Received bytes, and how many of them were used.
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
@@ -159,7 +159,7 @@ fn put_back(mut input: Box<Input>, shelf: &Shelf) {
     }
 }
 
-/// What says that nothing follows.
+/// The state of the alert that ends the session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Farewell {
     Unsaid,
@@ -168,8 +168,7 @@ enum Farewell {
     Said,
 }
 
-/// What was encrypted last: its content, what of that was reported as taken, and where its records are in the
-/// output.
+/// The last encrypted output: its content, how much of that was reported as sent, and where its records are.
 #[derive(Clone, Copy, Default)]
 struct Flight {
     bytes: usize,
@@ -233,8 +232,8 @@ impl Tls {
         Self { offer, records, side: Side::Session(Mutex::new(state)) }
     }
 
-    /// What there is to say of the session now, for requests that run beside its connection: it reads and
-    /// writes nothing.
+    /// The facts about the session at this moment, for requests that run beside its connection; the result
+    /// cannot read or write.
     #[must_use]
     pub fn told(&self) -> Self {
         let (info, peer_certificate) = (self.info(), self.peer_certificate());
@@ -247,12 +246,12 @@ impl Tls {
         Self::new(Box::new(Unbegun), offer, RecordSize::default(), Vec::new(), Vec::new())
     }
 
-    /// What the client has said when it began.
+    /// The client's hello.
     pub(crate) fn into_offer(self) -> Offer {
         self.offer
     }
 
-    /// What there is to say of the session.
+    /// Facts about the session.
     pub fn info(&self) -> Info {
         match &self.side {
             Side::Session(_) => self.state().session.info(),
@@ -338,7 +337,8 @@ impl Tls {
         }
     }
 
-    /// What is written next is the last, if it is so long: what says so leaves with it.
+    /// Announces that the next write, if it has so many bytes, is the last one: the closing alert leaves with
+    /// it.
     pub(super) fn end_behind(&self, bytes: usize) {
         let mut state = self.state();
         debug_assert!(state.farewell != Farewell::Said, "nothing follows the end");
@@ -456,7 +456,7 @@ impl TlsState {
         }
     }
 
-    /// What has left and was not reported yet, of as much as the caller knows of.
+    /// Bytes that have left and were not reported yet, of as many as the caller knows of.
     fn take_gone(&mut self, offered: usize) -> usize {
         let sent = if self.output.is_empty() { usize::MAX } else { self.sent };
         let gone = self.flight.gone(sent);

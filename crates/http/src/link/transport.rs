@@ -19,7 +19,7 @@ pub enum Transport {
     Socket {
         /// The socket.
         socket: Socket,
-        /// What is between it and the bytes, from the end of a handshake on.
+        /// The TLS session, from the end of a handshake on.
         tls: Option<Box<Tls>>,
     },
     /// No socket at all.
@@ -44,7 +44,7 @@ impl Transport {
         Self::Socket { socket, tls: None }
     }
 
-    /// What is between the socket and the bytes, if anything is.
+    /// The TLS session, if there is one.
     #[inline]
     pub fn tls(&self) -> Option<&Tls> {
         match self {
@@ -66,7 +66,7 @@ impl Transport {
         }
     }
 
-    /// What was between them, if anything was; there is nothing any more.
+    /// Takes the TLS session away, if there was one.
     pub(crate) fn take_tls(&mut self) -> Option<Box<Tls>> {
         match self {
             Self::Socket { tls, .. } => tls.take(),

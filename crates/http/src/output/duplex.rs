@@ -1,6 +1,5 @@
-//! What a handler asks of a response that it makes of something it receives at the same time: nothing in here
-//! waits by itself, so that one poll can send to a slow client and read from elsewhere. Owned by the
-//! request's task.
+//! Output for a handler that receives at the same time: nothing in here waits by itself, so one poll can send
+//! to a slow client and read from elsewhere. Owned by the request's task.
 
 use std::task::{Context, Poll};
 
@@ -33,8 +32,8 @@ impl<'c> Output<'_, 'c> {
         self.state.poll_flushed(request, cx)
     }
 
-    /// What of the response is in memory and waits for the client, or for its turn among the bodies of
-    /// subrequests, bytes. What filters hold back is not known.
+    /// Bytes of the response that are in memory and wait for the client, or for their turn among the bodies
+    /// of subrequests. Bytes that filters hold back are not known.
     pub fn queued_bytes(&self) -> usize {
         let relayed = self.state.relay.as_ref().map_or(0, |relay| relay.queued_bytes());
         self.state.sink.len() + relayed + self.state.kept_bytes()

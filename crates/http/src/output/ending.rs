@@ -16,7 +16,7 @@ use clearway_base::log::Verbatim;
 use clearway_message::ResponseHead;
 use clearway_message::status::internal::CLIENT_CLOSED_REQUEST;
 
-/// What the error log says of a client that sent nothing, or took nothing, for too long.
+/// The line of the error log for a client that sent nothing, or took nothing, for too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 impl<'c> OutputState<'c> {

@@ -18,9 +18,9 @@ use crate::response::chunk::{Chunk, Mark};
 use crate::response::file_part::{FileAccess, FilePart};
 use crate::response::file_sender::{Begun, Fetched, Fetching, FileFailure, FileSender, Means, Way};
 
-/// What a loop reads, and what filters are given at once, bytes.
+/// Bytes that a loop reads, and that filters are given at once.
 const STEP_BYTES: u64 = 64 * 1024;
-/// What filters are given before others of the loop have their turn, however fast the client is, bytes.
+/// Bytes that filters are given before other tasks of the loop have their turn, however fast the client is.
 const TURN_BYTES: u64 = 128 * 1024;
 
 impl<'c> Output<'_, 'c> {

@@ -12,7 +12,7 @@ use crate::request::Request;
 use crate::request::answer::Answer;
 use crate::response::chunk::{Chunk, Mark};
 
-/// What a body filter wants to be given.
+/// The input that a body filter wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Bytes, to look at or to change.
@@ -23,7 +23,7 @@ pub enum Input {
 
 /// Changes a body on its way out. One instance serves one response.
 pub trait BodyFilter: Send {
-    /// What it wants to be given.
+    /// The input that it wants.
     fn input(&self) -> Input {
         Input::Bytes
     }
@@ -49,13 +49,13 @@ pub trait BodyFilter: Send {
         Poll::Ready(())
     }
 
-    /// What it has made of what, if it compresses.
+    /// The sizes before and after compression, if it compresses.
     fn compression(&self) -> Option<Compression> {
         None
     }
 }
 
-/// What a compressed body came to so far.
+/// The size of a compressed body so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compression {
     /// Bytes that were to be compressed.
@@ -179,7 +179,7 @@ impl<'c> OutputState<'c> {
         self.filters().iter().rposition(|filter| filter.as_ref().is_some_and(|filter| filter.is_busy()))
     }
 
-    /// What the filter that compresses the body has made of it.
+    /// The sizes before and after compression.
     pub(crate) fn compression(&self) -> Option<Compression> {
         self.filters().iter().flatten().find_map(|filter| filter.compression())
     }

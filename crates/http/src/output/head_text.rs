@@ -135,7 +135,7 @@ pub(super) fn encode_interim(status: u16, lines: &Headers) -> StreamHead {
     StreamHead { status, block, is_last: false }
 }
 
-/// What writes lines, in one of the ways in which heads are written.
+/// A writer of lines, in one of the ways in which heads are written.
 trait HeadLines: Sized {
     /// CR, LF and NUL become spaces.
     fn header(self, name: &[u8], value: &[u8]) -> Self;

@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::request::sink::FULL_BYTES;
 use crate::response::chunk::{Chunk, Mark};
 
-/// What a header filter waits for.
+/// The wait of a header filter.
 pub trait Hold<'c>: Send {
     /// Pending until that has come, of which the context is woken; it may be asked again before. Then it does
     /// to the head what a header filter does, which may be to hold it once more.
@@ -101,7 +101,7 @@ impl<'c> OutputState<'c> {
         held.chunks.retain(|(_, mark)| *mark != Mark::Last);
     }
 
-    /// What is kept behind a head that is held, bytes.
+    /// Bytes that are kept behind a held head.
     pub(super) fn kept_bytes(&self) -> usize {
         self.unusual.as_ref().and_then(|unusual| unusual.held.as_ref()).map_or(0, |held| held.kept_bytes)
     }

@@ -10,11 +10,11 @@ use crate::request::Request;
 use crate::request::sink::Sink;
 use crate::response::chunk::{Chunk, Mark, Pushed};
 
-/// What is missing in a response of which all else is there.
+/// A missing part of a response of which all else is there.
 pub(super) struct Gap<'c> {
     /// How much is missing still, bytes.
     left: u64,
-    /// What stands behind it.
+    /// The chunks behind it.
     behind: VecDeque<Chunk<'c>>,
 }
 

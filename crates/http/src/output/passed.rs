@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use clearway_message::{Known, ResponseHead, Text};
 
-/// What is kept of a passed head beside its lines.
+/// State of a passed head beside its lines.
 #[derive(Default)]
 pub(super) struct Passed {
     /// As it was received, from the status on; nothing where it is what is sent anyway.
@@ -71,7 +71,7 @@ fn is_of(status_line: &[u8], status: u16) -> bool {
 }
 
 impl Passed {
-    /// What a type says, and its charset. How it was written is kept in mind.
+    /// Takes the type and its charset. The way in which it was written is remembered.
     pub(super) fn take_content_type<'c>(&mut self, value: &[u8]) -> (Option<Text<'c>>, Option<Text<'c>>) {
         let (content_type, charset) = split_content_type(value);
         let is_usual = match charset {

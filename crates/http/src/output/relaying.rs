@@ -22,7 +22,7 @@ const TURNS_MAX: u32 = 8;
 /// How often filters that have put work off go on meanwhile, each time for a fraction of a millisecond.
 const RESUMES_MAX: u32 = 2;
 
-/// What became of a filter that has put work off.
+/// The state of a filter that had put work off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Resumed {
     /// There is none, or it has nowhere to put it.

@@ -21,12 +21,12 @@ use crate::request::subrequest::Terminated;
 use crate::request::{LIMIT_RATE, Request};
 use crate::response::chunk::{Chunk, Mark};
 
-/// What one response may send before others of the loop have their turn, bytes.
+/// Bytes that one response may send before other tasks of the loop have their turn.
 const TURN_BYTES: u64 = 2 << 20;
-/// What is sent of a body while a filter is still busy with the rest, bytes.
+/// Bytes of a body that are sent while a filter is still busy with the rest.
 const BUSY_SEND_BYTES: usize = 16 * 1024;
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 enum Step {
     /// Something was sent.
     Sent,
@@ -219,7 +219,7 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// What there is to send where that is one buffer at most, and nobody has a say in it.
+    /// The queue to send, if it is one buffer at most and no filter has a say in it.
     #[inline]
     fn plain(&mut self) -> Option<&mut SendQueue<'c>> {
         let Sink::Client(queue) = &mut self.sink else { return None };
@@ -231,7 +231,7 @@ impl<'c> OutputState<'c> {
         is_plain.then_some(queue)
     }
 
-    /// What there is to send, bytes, where that is all of the response and closes the connection.
+    /// The bytes to send, if that is all of the response and closes the connection.
     pub(crate) fn last_bytes(&mut self) -> Option<usize> {
         let closes = self.connection == Connection::Close && self.progress == Progress::Complete;
         let bytes = self.plain().filter(|_| closes)?.len();

@@ -47,7 +47,7 @@ impl Presence {
 /// A variable that was looked up by its name. It means something to requests of one configuration.
 pub struct NamedVariable(Named<Http>);
 
-/// What a variable may look at.
+/// The facts that a variable may look at.
 #[derive(Clone, Copy)]
 pub struct View<'a, 'c> {
     /// The request.
@@ -74,7 +74,7 @@ impl View<'_, '_> {
         &self.output.head
     }
 
-    /// What a group of the last expression that matched has captured; empty where it took no part.
+    /// The text that a group of the last matching expression has captured; empty if it took no part.
     pub fn group(&self, number: usize) -> Vec<u8> {
         let mut text = Vec::new();
         self.request.values.append_group(number, Quote::No, &mut text);
@@ -92,17 +92,17 @@ impl View<'_, '_> {
         [code / 100, code / 10, code].map(|number| b'0' + (number % 10) as u8)
     }
 
-    /// What the body was compressed to, if it was.
+    /// The sizes before and after compression, if the body was compressed.
     pub fn compression(&self) -> Option<Compression> {
         self.output.compression()
     }
 
-    /// What was sent to the client, bytes.
+    /// Bytes that were sent to the client.
     pub fn sent_bytes(&self) -> u64 {
         self.output.sent_bytes()
     }
 
-    /// What was sent to the client without the head, bytes.
+    /// Bytes that were sent to the client without the head.
     pub fn body_sent_bytes(&self) -> u64 {
         self.output.body_sent_bytes()
     }

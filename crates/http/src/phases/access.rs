@@ -93,7 +93,7 @@ settings! {
     }
 }
 
-/// What the handlers of the access phase come to together.
+/// The rule for the results of the handlers of the access phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Satisfy {
     /// None may object.

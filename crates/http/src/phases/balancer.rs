@@ -31,7 +31,7 @@ pub trait Choosing: Send {
     ) -> Poll<Balanced>;
 }
 
-/// What comes of a choice.
+/// The result of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balanced {
     /// The server in [`Balancing::peer`] is asked; where there is none, the rule of the group has its say.
@@ -44,7 +44,7 @@ pub enum Balanced {
     Ends(u16),
 }
 
-/// What is known of the attempts of a request, and what was said of the next one.
+/// The attempts of a request, and what code has set for the next one.
 #[derive(Clone, Debug, Default)]
 pub struct Balancing {
     /// How the attempt before has ended, and the status that it had (0: none).
@@ -105,7 +105,7 @@ pub struct BalancedKeepalive {
 /// In nginx's words.
 pub type SetBalancer = fn(&mut Scope<'_, Load>, &Directive, Said) -> Result<(), Error>;
 
-/// What a directive of the block has said.
+/// A setting of the block.
 pub enum Said {
     /// The code that chooses the peer.
     Balancer(Arc<dyn Balancer>),
@@ -113,6 +113,6 @@ pub enum Said {
     Keepalive(u32),
 }
 
-/// What takes balancers, among the services that a configuration is loaded with.
+/// The function that takes balancers, among the services that a configuration is loaded with.
 #[derive(Clone, Copy)]
 pub struct Balancers(pub SetBalancer);

@@ -47,7 +47,7 @@ struct Walk<'c> {
     left: Range<usize>,
 }
 
-/// What the engine does next with a request.
+/// The next action of the engine for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The engine asks handlers, beginning here.
@@ -259,7 +259,7 @@ impl<'c> Active<'c> {
         }
     }
 
-    /// What comes next, and what the engine itself does between two parts of the phases.
+    /// The next handler, and the engine's own work between two parts of the phases.
     #[inline]
     fn next(&mut self, walk: &mut Walk<'c>) -> Next<'c> {
         loop {
@@ -337,7 +337,7 @@ impl<'c> Active<'c> {
 
     async fn run_suspect(&mut self, entry: &'c PhaseEntry, tag: Tag) -> Step<'static> {
         self.request.link.note_acted();
-        // What follows, such as waiting for the next request, is not suspect.
+        // Work behind the handler, such as waiting for the next request, is not suspect.
         clearway_runtime::within(tag, async {
             match self.call(entry) {
                 Ok(step) => step,

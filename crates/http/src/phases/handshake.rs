@@ -15,14 +15,14 @@ use crate::output::view::View;
 use crate::phases::engine::Active;
 use crate::request::strands::Strands;
 
-/// What is being done, for the error log: nginx sets it before it works names out.
+/// The action for the error log: nginx sets it before it evaluates names.
 const HANDSHAKING: &str = "SSL handshaking";
 
 /// The client that shakes hands, and the server.
 pub struct Shaking<'a> {
     /// The client.
     pub client: &'a Client,
-    /// What it is answered with.
+    /// The generation that answers it.
     pub setup: &'a Arc<Setup>,
     /// The server that was asked for.
     pub server: ServerId,

@@ -29,11 +29,11 @@ pub struct MadeBody {
 pub enum Fill {
     /// The buffer takes more.
     Room,
-    /// What is in it is to be put aside ([`MadeBody::put_aside`]); until then it grows.
+    /// The contents have to be put aside ([`MadeBody::put_aside`]); until then the buffer grows.
     Full,
 }
 
-/// What becomes of a file that a script names, at the end of the request.
+/// The fate of a file that a script names, at the end of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
     /// The file is kept.
@@ -47,7 +47,7 @@ pub enum Afterwards {
 pub enum NotReplaced {
     /// The file cannot be opened, or is none.
     Unopened(io::Error),
-    /// What was made could not be written.
+    /// The body could not be written.
     NotPutAside(NotPutAside),
     /// The request has the head of another one.
     SharedHead(SharedHead),

@@ -49,7 +49,7 @@ impl<'c> Active<'c> {
     }
 }
 
-/// What is done next; `None` where nothing is said, or there were too many redirects.
+/// The next action; `None` if there is none, or there were too many redirects.
 fn next_action(request: &Request<'_>) -> Option<Answer> {
     let action = Option::as_ref(&request.conf(&PAGES).post_action)?;
     if request.redirects_left == 0 {

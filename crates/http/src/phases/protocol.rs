@@ -27,14 +27,14 @@ use crate::request::body_source::BodyError;
 use crate::request::strands::Strands;
 use crate::request::{Origin, Request, RequestLine};
 
-/// What is being done with a head of which the first line is complete.
+/// The action for the error log while a head is read whose first line is complete.
 pub(crate) const READING_HEADERS: &str = "reading client request headers";
 
 /// How often a filter that has held a head may want something else to be answered, before the connection is
 /// closed: the page of an error, and what takes the place of that.
 const REFUSALS_MAX: u32 = 4;
 
-/// What the location says of a connection that ends behind its response.
+/// The location's settings for a connection that ends behind its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Lingering {
     /// `lingering_close`
@@ -226,8 +226,7 @@ impl Active<'_> {
                 // Boxed, as nobody else should have to have room for it.
                 Box::pin(self.send_instead()).await?;
             }
-            // What is in the background has ended before the next request of the connection begins, unless it
-            // is apart.
+            // Background work has ended before the next request of the connection begins, unless it is apart.
             self.request.strands().finish_joined().await;
             Ok(())
         }
@@ -259,7 +258,7 @@ impl Active<'_> {
         }
     }
 
-    /// What is to be answered instead of a response that cannot be sent, if that can be said.
+    /// The answer in place of a response that cannot be sent, if one can be sent.
     #[cold]
     fn instead(&mut self) -> Option<Answer> {
         if let Some(refusal) = self.output.take_refusal() {
@@ -296,7 +295,7 @@ impl Active<'_> {
     }
 }
 
-/// What is left of the request behind its response.
+/// The rest of the request behind its response.
 impl<'c> Active<'c> {
     /// The request.
     #[inline]
@@ -374,7 +373,7 @@ impl<'c> Active<'c> {
         (parts.input.len() > head_end).then_some(head_end)
     }
 
-    /// What was received of the next request, from where [`end`](Self::end) says.
+    /// Received bytes of the next request, from the position that [`end`](Self::end) returns.
     #[must_use]
     pub fn rest(&self, start: usize) -> &[u8] {
         &self.request.parts.input[start..]

@@ -7,7 +7,7 @@ use crate::phases::Step;
 use crate::phases::engine::Active;
 use crate::request::{LocationState, Origin};
 
-/// What is to be asked makes no head of a request.
+/// The question cannot be made the head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoHead;
 

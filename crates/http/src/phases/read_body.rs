@@ -29,7 +29,7 @@ use crate::request::body_source::BodyError;
 use crate::request::stored_body::{BodyPlace, KEPT, StoredBody};
 use clearway_base::log::Verbatim;
 
-/// What is written to a file at once, unless buffers are larger, bytes: each write is a way to the pool and
+/// Bytes that are written to a file at once, unless buffers are larger: each write is a way to the pool and
 /// back.
 const WRITE_BYTES: u64 = 64 * 1024;
 /// The smallest buffer, whatever is configured, bytes.
@@ -295,7 +295,7 @@ struct Gathering<'a, 'c> {
     receiving: &'a mut Receiving,
     conf: &'c BodyConf,
     plan: Plan,
-    /// What is in memory, without framing.
+    /// Bytes in memory, without framing.
     data: Vec<u8>,
     /// How much was read from the socket for `data`, framing included, bytes.
     read_bytes: u64,

@@ -19,7 +19,7 @@ use clearway_base::log::Verbatim;
 use clearway_message::{Method, Text as HeadText, status, status::Padding, uri};
 use clearway_site::{ErrorPage, LocationId, Overwrite, RootKind};
 
-/// What becomes of a request whose path was rewritten.
+/// The fate of a request whose path was rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewritten {
     /// Its location is looked for at the end of the phase.

@@ -26,6 +26,6 @@ pub type ScriptWait<'e> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Step<'stat
 pub type AppendScript =
     fn(&mut Scope<'_, Load>, &Directive, name: &[u8], Box<dyn Script>) -> Result<(), Error>;
 
-/// What appends scripts, among the services that a configuration is loaded with.
+/// The function that appends scripts, among the services that a configuration is loaded with.
 #[derive(Clone, Copy)]
 pub struct Scripts(pub AppendScript);

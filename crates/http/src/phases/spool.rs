@@ -1,6 +1,6 @@
-//! What a handler receives and writes to a temporary file (`proxy_temp_path` and others): since its client
-//! does not take it yet, or to keep it. Written and read by threads of the pool; removed when nobody uses it
-//! any more, unless it was given the path that it is kept under.
+//! A temporary file for bytes that a handler receives (`proxy_temp_path` and others), because its client does
+//! not take them yet, or to keep them. Threads of the pool write and read it. It is removed when it is not
+//! used any more, unless it was given a final path.
 
 use std::path::PathBuf;
 use std::sync::Arc;

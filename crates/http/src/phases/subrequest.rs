@@ -164,7 +164,7 @@ impl<'c> Finished<'c> {
         self.0.output.status()
     }
 
-    /// What variables are evaluated on, as the subrequest sees them.
+    /// The view on which variables are evaluated, as the subrequest sees them.
     #[must_use]
     pub fn view(&self) -> View<'_, 'c> {
         View::new(&self.0.request, &self.0.output)

@@ -26,7 +26,7 @@ pub struct Tunnel<'a, 'c> {
     request: &'a mut Request<'c>,
     body: Body<'a>,
     output: Output<'a, 'c>,
-    /// What has come behind the head, and was not read.
+    /// Bytes that have arrived behind the head and were not read.
     received: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl<'a, 'c> Exchange<'a, 'c> {
     }
 }
 
-/// What has come behind the head and was not read. What is written from now on leaves at once.
+/// Takes the bytes that have arrived behind the head and were not read. Output leaves at once from now on.
 fn take_unread(request: &mut Request<'_>, body: &mut Body<'_>) -> Vec<u8> {
     let Link::Http1(link) = request.link else { return Vec::new() };
     link.send_at_once(&request.location().core);
@@ -56,7 +56,7 @@ fn take_unread(request: &mut Request<'_>, body: &mut Body<'_>) -> Vec<u8> {
     received
 }
 
-/// What a handler needs that reads and writes the client's bytes itself, while it keeps the request.
+/// Functions for a handler that reads and writes the client's bytes itself, while it keeps the request.
 impl Exchange<'_, '_> {
     /// Whether [`take_raw`](Self::take_raw) can do it, now: the client has one connection for each request,
     /// and everything that was sent so far has left.
@@ -111,7 +111,7 @@ impl<'c> Tunnel<'_, 'c> {
         self.request
     }
 
-    /// What was sent to the client so far, bytes.
+    /// Bytes that were sent to the client so far.
     pub fn sent_bytes(&self) -> u64 {
         self.output.state.sent_bytes()
     }

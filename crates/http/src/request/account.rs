@@ -11,7 +11,7 @@ use crate::request::log::Circumstances;
 use crate::tables::Location;
 use clearway_base::log::Verbatim;
 
-/// What a request does beside running the handlers of a phase.
+/// Steps of a request beside the handlers of a phase.
 pub(crate) const FINDING_LOCATION: &str = "finding the location";
 /// Likewise: filters, reading files and the socket.
 pub(crate) const SENDING_RESPONSE: &str = "sending the response";

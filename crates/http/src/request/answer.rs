@@ -24,7 +24,7 @@ pub struct Redirect {
     pub args: Option<Vec<u8>>,
 }
 
-/// What the path of a request has to be looked up for.
+/// The purpose for which the path of a request is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Nothing: it stays where it is.

@@ -30,11 +30,11 @@ pub(crate) struct Receiving {
     expect: Expect,
     /// Until when more of it is waited for; there while a handler that reads pieces waits.
     deadline_ms: Option<u64>,
-    /// What was read of it, and nobody has had.
+    /// Bytes that were read ahead and not taken.
     ahead: Vec<u8>,
 }
 
-/// What becomes of a body.
+/// The fate of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// Kept for a handler that stores it.
@@ -144,7 +144,7 @@ impl BodyState {
         self.0.as_deref_mut()
     }
 
-    /// What handlers have read of it as it was sent, bytes.
+    /// Bytes of the body as sent that handlers have read.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |body| body.source.taken_bytes())
     }
@@ -212,7 +212,8 @@ impl Receiving {
         self.source.is_done()
     }
 
-    /// What has come of it, and what is known to be missing of it or of the current chunk, bytes.
+    /// Bytes of the body that have arrived, and bytes of it, or of the current chunk, that are known to be
+    /// missing.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         (self.source.received(), self.source.remaining())
     }

@@ -24,7 +24,7 @@ use clearway_base::log::Verbatim;
 /// How long what a full pool has not taken waits until it is offered again, milliseconds.
 const RETRY_MS: u64 = 100;
 
-/// What becomes of the name of a file.
+/// The fate of a file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The name is removed as soon as the file is open.
@@ -118,7 +118,7 @@ impl Drop for TempFile {
     }
 }
 
-/// What is left of a file.
+/// The rest of a file.
 struct Rest {
     _file: Arc<File>,
     /// The name to remove.
@@ -231,7 +231,7 @@ impl Writer {
         Ok(buffer)
     }
 
-    /// What is written.
+    /// The file that is written.
     pub(crate) fn file(&self) -> &Arc<TempFile> {
         &self.file
     }

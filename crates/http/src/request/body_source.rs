@@ -11,7 +11,7 @@ use clearway_h1::{BodyReader, Fault};
 use crate::link::Link;
 use crate::link::stream::Stream;
 
-/// What is read from a socket at once to be dropped, bytes.
+/// Bytes that are read from a socket at once to be dropped.
 const READ_BYTES: usize = 16 * 1024;
 
 /// Why a body could not be read to its end.
@@ -60,7 +60,7 @@ impl BodySource {
         }
     }
 
-    /// What has come of it, without framing, bytes.
+    /// Bytes of the body that have arrived, without framing.
     pub(super) fn received(&self) -> u64 {
         match self {
             Self::Http1(reader) => reader.received(),
@@ -68,7 +68,7 @@ impl BodySource {
         }
     }
 
-    /// What is known to be missing of it, or of the current chunk, bytes.
+    /// Bytes of the body, or of the current chunk, that are known to be missing.
     pub(super) fn remaining(&self) -> u64 {
         match self {
             Self::Http1(reader) => reader.remaining(),
@@ -76,7 +76,7 @@ impl BodySource {
         }
     }
 
-    /// What was read to be kept, framing included, bytes.
+    /// Bytes that were read to be kept, with framing.
     pub(super) fn taken_bytes(&self) -> u64 {
         match self {
             Self::Http1(reader) => reader.taken_bytes(),
@@ -163,7 +163,7 @@ pub(super) struct StreamReader {
     received: u64,
     max_bytes: u64,
     taken_bytes: u64,
-    /// What has come and has not had room.
+    /// Bytes that have arrived and had no room.
     front: Bytes,
     state: StreamBodyState,
 }

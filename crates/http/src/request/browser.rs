@@ -42,7 +42,7 @@ fn is_safari(agent: &[u8]) -> bool {
     contains(agent, b"Safari/") && contains(agent, b"Mac OS X") && !is_other_engine(agent)
 }
 
-/// What says `Safari/` for compatibility only.
+/// Whether a browser says `Safari/` only for compatibility.
 fn is_other_engine(agent: &[u8]) -> bool {
     [&b"Opera"[..], b"Gecko/", b"Chrome/"].iter().any(|word| contains(agent, word))
 }

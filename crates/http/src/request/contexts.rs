@@ -44,7 +44,7 @@ impl<T> ContextKey<T> {
     }
 }
 
-/// What modules keep of a request; most requests have none.
+/// The state of modules for a request; most requests have none.
 #[derive(Clone)]
 pub(super) struct Contexts<U>(Option<Box<Kept<U>>>);
 
@@ -76,7 +76,7 @@ struct Context {
 }
 
 impl<U: Copy> Contexts<U> {
-    /// What a subrequest knows of it from the beginning.
+    /// The state that a subrequest has from the beginning.
     pub(super) fn of_subrequest(&self) -> Self {
         let Some(contexts) = &self.0 else { return Self(None) };
         let inherited = contexts.list.iter().filter(|context| context.lasts == Lasts::Inherited).cloned();
@@ -131,7 +131,7 @@ impl<U: Copy> Contexts<U> {
     }
 }
 
-/// What a request and its subrequests have in common.
+/// The state that a request and its subrequests share.
 #[derive(Default)]
 pub(crate) struct CommonContexts(Vec<(u32, Arc<dyn Any + Send + Sync>)>);
 

@@ -15,7 +15,7 @@ use clearway_runtime::{LoopRef, Timer};
 use crate::request::Request;
 use crate::request::strands::StrandId;
 
-/// What a job is for.
+/// The purpose of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
     /// The job finds something out. Its result is worthless once its waiter has left.

@@ -110,10 +110,10 @@ impl Request<'_> {
     }
 }
 
-/// What nginx puts behind a message about a request.
+/// The text that nginx puts behind a message about a request.
 pub(crate) struct Circumstances<'a, 'c> {
     pub(crate) request: &'a Request<'c>,
-    /// What is being done; empty: nothing is said about it.
+    /// The action; empty: it is left out.
     pub(crate) action: &'static str,
 }
 

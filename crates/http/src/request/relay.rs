@@ -24,7 +24,7 @@ const AHEAD_MAX: usize = 16;
 /// How many run at a time in a request; beyond that only those whose turn it is among their siblings.
 const LIVE_MAX: u32 = 64;
 
-/// What answers subrequests: the engine, which stands above.
+/// The answering of subrequests, by the engine in a higher folder.
 pub(crate) trait Answering {
     /// Answers one in a strand of its own.
     fn answer<'c>(parent: &Request<'c>, wanted: Subrequest, to: Addressee<'c>) -> StrandId;
@@ -34,11 +34,11 @@ pub(crate) trait Answering {
 pub(crate) struct Addressee<'c> {
     pub(crate) sink: Sink<'c>,
     pub(crate) outcome: SubrequestOutcome,
-    /// What its stub is, if it has one.
+    /// The type of its stub, if it has one.
     pub(crate) content_type: Option<Text<'c>>,
 }
 
-/// What a response has to do with others of its request: those in its body, and what waits behind them.
+/// The relation of a response to others of its request: those in its body, and output that waits behind them.
 #[derive(Default)]
 pub(crate) struct Relay<'c> {
     queue: VecDeque<Piece<'c>>,
@@ -46,7 +46,7 @@ pub(crate) struct Relay<'c> {
     /// may have thousands.
     children: usize,
     queued_bytes: usize,
-    /// What a filter waits for before it goes on.
+    /// The subrequest that a filter waits for.
     awaited: Option<SubrequestOutcome>,
     past: Past,
 }
@@ -90,7 +90,7 @@ impl Drop for Child<'_> {
     }
 }
 
-/// What the parent is to a subrequest that begins.
+/// The parent's facts for a subrequest that begins.
 pub(crate) struct Parent<'a, 'c> {
     pub(crate) request: &'a Request<'c>,
     pub(crate) content_type: Option<&'a Text<'c>>,
@@ -136,7 +136,7 @@ impl<'c> Child<'c> {
     }
 }
 
-/// What comes next of a queue.
+/// The next output of a queue.
 pub(crate) enum Moved<'c> {
     /// This goes on.
     Chunk(Chunk<'c>, Mark),
@@ -163,7 +163,7 @@ impl<'c> Relay<'c> {
         self.queued_bytes >= FULL_BYTES || self.is_waiting()
     }
 
-    /// What waits for its turn, bytes in memory.
+    /// Bytes in memory that wait for their turn.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }

@@ -10,7 +10,7 @@ use clearway_site::{Look, VariableKind};
 use super::stored_body::{BodyPlace, KEPT, StoredBody};
 use super::{Host, Request};
 
-/// What becomes of a variable that a script writes to.
+/// The fate of a variable that a script writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The variable has the value from now on.
@@ -81,7 +81,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// What the head says elsewhere as well.
+    /// Updates the copies of a header that are kept elsewhere.
     fn note_header(&mut self, name: &[u8], value: Option<&[u8]>) {
         if Known::find(name) != Known::Host {
             return;
@@ -145,7 +145,7 @@ impl Request<'_> {
         self.keep_variable(name, value)
     }
 
-    /// What would become of a variable that is written to.
+    /// The result that writing a variable would have.
     pub fn writable(&self, name: &[u8]) -> Written {
         let variables = self.variables();
         match (variables.spec(name), variables.id(name)) {

@@ -14,7 +14,7 @@ use crate::request::strands::StrandId;
 use crate::request::subrequest::{SUBREQUEST_CONF, SubrequestOutcome, Terminated};
 use crate::response::chunk::Chunk;
 
-/// What a pipe holds before its filler has to wait, bytes.
+/// Bytes that a pipe holds before its filler has to wait.
 pub(crate) const FULL_BYTES: usize = 64 * 1024;
 
 /// Where a response goes behind its filters.
@@ -31,7 +31,7 @@ pub(crate) enum Sink<'c> {
     Nowhere,
 }
 
-/// What is asked of any of them.
+/// Functions of all sinks.
 impl<'c> Sink<'c> {
     /// Takes a chunk that needs no framing.
     #[inline]
@@ -76,7 +76,7 @@ impl<'c> Sink<'c> {
         }
     }
 
-    /// What is in memory and waits for the client, or the parent, bytes.
+    /// Bytes in memory that wait for the client, or the parent.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Client(queue) => queue.len(),
@@ -85,7 +85,7 @@ impl<'c> Sink<'c> {
         }
     }
 
-    /// What the link took so far, bytes.
+    /// Bytes that the link has taken so far.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.client().map_or(0, SendQueue::sent_bytes)
     }
@@ -161,7 +161,7 @@ fn keep(
     Err(Terminated(0))
 }
 
-/// What a subrequest has made and its parent not taken.
+/// Output of a subrequest that its parent has not taken yet.
 #[derive(Default)]
 pub(crate) struct Pipe<'c>(TaskCell<PipeState<'c>>);
 
@@ -220,7 +220,7 @@ impl<'c> Pipe<'c> {
 /// The end of a pipe that a subrequest fills.
 pub(crate) struct PipeEnd<'c> {
     pub(crate) pipe: Arc<Pipe<'c>>,
-    /// What empties it.
+    /// The strand that empties it.
     pub(crate) taker: StrandId,
     /// Whether that takes parts of files.
     pub(crate) takes_files: bool,

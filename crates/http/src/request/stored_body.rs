@@ -71,7 +71,7 @@ impl StoredBody {
     }
 }
 
-/// What a request keeps of its body.
+/// The stored body of a request.
 pub(crate) static KEPT: ContextKey<Option<Arc<StoredBody>>> = ContextKey::new(Lasts::Inherited);
 
 impl Request<'_> {

@@ -29,7 +29,7 @@ use crate::link::departure::Departure;
 /// turn: each takes a few microseconds at least, and a poll should take a fraction of a millisecond.
 const POLLS_MAX: u32 = 128;
 
-/// What goes on beside a handler.
+/// Work that goes on beside a handler.
 pub(crate) type Strand<'c> = Pin<Box<dyn Future<Output = ()> + Send + 'c>>;
 
 /// The root of a request, or one of its strands.
@@ -37,7 +37,7 @@ pub(crate) type Strand<'c> = Pin<Box<dyn Future<Output = ()> + Send + 'c>>;
 pub(crate) struct StrandId(u32);
 
 impl StrandId {
-    /// What the client has asked for, and what that waits for itself.
+    /// The client's request, with all that it waits for itself.
     pub(crate) const ROOT: Self = Self(0);
 
     fn place(self) -> usize {
@@ -110,7 +110,7 @@ enum Client<'c> {
     Watched(Watch<'c>),
 }
 
-/// What is known of the client, with an error if the connection broke.
+/// The state of the client, with an error if the connection broke.
 struct Watch<'c> {
     link: Link<'c>,
     departure: Departure,
@@ -150,7 +150,7 @@ struct StrandPlace<'c> {
     waker: Waker,
 }
 
-/// What a strand is to be polled for.
+/// The reason for which a strand is to be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     /// Nothing, unless its waker was used.
@@ -168,7 +168,7 @@ enum Occupant<'c> {
     Dropped,
 }
 
-/// What wakes a strand: its task, which knows by this which one to poll.
+/// The waker of a strand: it wakes the task, and tells it which strand to poll.
 struct Alarm {
     is_due: AtomicBool,
     task: Waker,
@@ -207,7 +207,7 @@ impl<'c> StrandPlace<'c> {
         if !is_due || !matches!(self.occupant, Occupant::Waiting(_)) {
             return None;
         }
-        // What was stored before it was woken is seen by its poll.
+        // Values that were stored before the wake-up are seen by the poll.
         self.alarm.is_due.swap(false, Ordering::AcqRel);
         self.call = Call::Nothing;
         match std::mem::replace(&mut self.occupant, Occupant::Away) {

@@ -60,7 +60,7 @@ settings! {
     }
 }
 
-/// What becomes of the response of a subrequest.
+/// The fate of the response of a subrequest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The response is inserted into the parent's body where it was asked for.
@@ -96,7 +96,7 @@ pub enum Entry {
     Content,
 }
 
-/// What is asked for.
+/// A subrequest that is asked for.
 #[derive(Debug)]
 pub struct Subrequest {
     /// The path, decoded.
@@ -107,11 +107,11 @@ pub struct Subrequest {
     pub entry: Entry,
     /// The method.
     pub asking: Asking,
-    /// What becomes of the response.
+    /// The fate of the response.
     pub delivery: Delivery,
     /// The body in place of one that is empty, or of an error; it is of the parent's type.
     pub stub: Option<Bytes>,
-    /// What is different in one whose response a script wants.
+    /// The differences of a subrequest whose response a script wants.
     pub capture: Option<Box<Capture>>,
 }
 
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Capture {
 }
 
 impl Subrequest {
-    /// What stands in the body of the parent, asked for with `GET`.
+    /// A subrequest with `GET`, whose response is inserted into the body of the parent.
     #[must_use]
     pub fn in_order(path: Vec<u8>, args: Vec<u8>) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl Subrequest {
         Self { path, args, entry, asking, delivery, stub: None, capture: None }
     }
 
-    /// What has a status and no body, asked for with `GET`.
+    /// A subrequest with `GET`, of which the status matters and no body is made.
     #[must_use]
     pub fn head_only(path: Vec<u8>, args: Vec<u8>) -> Self {
         Self { delivery: Delivery::HeadOnly, ..Self::in_order(path, args) }
@@ -262,7 +262,7 @@ impl SubrequestOutcome {
     }
 }
 
-/// What makes a request a subrequest.
+/// The part of a request that makes it a subrequest.
 pub(crate) struct SubPart<'c> {
     pub(crate) tree: Arc<Tree<'c>>,
     /// The strands of the request, and the one that polls it.
@@ -313,7 +313,7 @@ impl<'c> Request<'c> {
         self.parts.sub().is_some_and(|sub| matches!(sub.delivery, Delivery::Captured { .. }))
     }
 
-    /// What goes on beside its handlers, and those of its subrequests.
+    /// The strands beside its handlers, and those of its subrequests.
     pub(crate) fn strands(&self) -> &'c Strands<'c> {
         match &self.parts {
             PartsRef::Own(_, strands) => strands,
@@ -321,7 +321,7 @@ impl<'c> Request<'c> {
         }
     }
 
-    /// What polls it: the root, or the strand that it is part of.
+    /// The strand that polls it: the root, or the strand that it is part of.
     pub(crate) fn strand(&self) -> StrandId {
         self.parts.sub().map_or(StrandId::ROOT, |sub| sub.strand)
     }
@@ -331,7 +331,7 @@ impl<'c> Request<'c> {
         self.parts.sub().map_or(0, |sub| sub.number)
     }
 
-    /// What a module keeps for the request and all of its subrequests; made when it is asked for first.
+    /// The state of a module for the request and all of its subrequests; made at its first use.
     pub fn common_context<T: Any + Default + Send + Sync>(&self, key: &'static ContextKey<T>) -> Arc<T> {
         self.tree().contexts().get(key)
     }

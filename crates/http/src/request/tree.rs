@@ -19,7 +19,7 @@ use crate::request::subrequest::SubPart;
 /// Values of variables by number; `None` is one that was found to have no value.
 pub(crate) type VariableValues<'c> = SmallVec<[(VariableId, Option<Text<'c>>); 4]>;
 
-/// What a request and its subrequests share.
+/// The state that a request and its subrequests share.
 pub(crate) struct Tree<'c> {
     /// A copy of the head; what is to be sent is nobody's.
     parts: Parts,
@@ -49,7 +49,7 @@ impl<'c> Tree<'c> {
         self.variables.enter()
     }
 
-    /// What modules keep for all of them.
+    /// The state of modules for all of them.
     pub(crate) fn contexts(&self) -> Entered<'_, CommonContexts> {
         self.contexts.enter()
     }
@@ -128,7 +128,7 @@ impl<'c> PartsRef<'c> {
         }
     }
 
-    /// What makes the request a subrequest, if it is one.
+    /// The part that makes the request a subrequest, if it is one.
     #[inline]
     pub(crate) fn sub(&self) -> Option<&SubPart<'c>> {
         match self {

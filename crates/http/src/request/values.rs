@@ -25,7 +25,7 @@ struct Kept<'c> {
     subject: SmallVec<[u8; 64]>,
     /// Unless they are shared.
     variables: VariableValues<'c>,
-    /// What is shared with subrequests, once there are any.
+    /// The state that is shared with subrequests, once there are any.
     tree: Option<Arc<Tree<'c>>>,
 }
 
@@ -42,7 +42,7 @@ impl<'c> Values<'c> {
         Self(TaskCell::new(kept))
     }
 
-    /// What is shared with subrequests; the first time with these buffers.
+    /// The state that is shared with subrequests; made from these buffers the first time.
     pub(crate) fn tree(&self, parts: impl FnOnce() -> Parts) -> Arc<Tree<'c>> {
         let mut kept = self.kept();
         let kept = kept.get_or_insert_default();
@@ -52,7 +52,7 @@ impl<'c> Values<'c> {
         Arc::clone(tree)
     }
 
-    /// What is shared with subrequests, if anything is.
+    /// The state that is shared with subrequests, if there is one.
     pub(crate) fn find_tree(&self) -> Option<Arc<Tree<'c>>> {
         self.kept().as_ref()?.tree.clone()
     }
@@ -134,7 +134,7 @@ impl<'c> Values<'c> {
     }
 }
 
-/// What is kept for a variable.
+/// The stored value of a variable.
 fn find<'a, 'c>(variables: &'a VariableValues<'c>, variable: VariableId) -> Option<&'a Option<Text<'c>>> {
     variables.iter().find(|(id, _)| *id == variable).map(|(_, text)| text)
 }

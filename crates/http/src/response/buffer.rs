@@ -60,7 +60,7 @@ fn shelf(index: u16) -> &'static Shelf {
 #[derive(Default)]
 pub struct Buf {
     data: Vec<u8>,
-    /// What of the beginning was taken, bytes.
+    /// Bytes of the beginning that were taken.
     from: u32,
     shelf: u16,
 }

@@ -137,7 +137,7 @@ impl From<Vec<u8>> for Chunk<'_> {
     }
 }
 
-/// What comes after a chunk.
+/// The position of a chunk in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// More, and it may wait for that.
@@ -148,7 +148,7 @@ pub enum Mark {
     Last,
 }
 
-/// What became of a chunk.
+/// The fate of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a producer that ignores Full has no back-pressure"]
 pub enum Pushed {

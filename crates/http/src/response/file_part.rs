@@ -46,13 +46,13 @@ pub enum FileAccess {
     Cached,
     /// Past it (`directio`): every read waits for the disk.
     Direct {
-        /// What places and sizes are multiples of (`directio_alignment`), bytes; a power of two.
+        /// The alignment of positions and sizes (`directio_alignment`), bytes; a power of two.
         alignment: u32,
     },
 }
 
 impl OpenFile {
-    /// What `path` names.
+    /// The file that `path` names.
     #[must_use]
     pub fn new(opened: Opened, path: &[u8], access: FileAccess, closer: Option<Arc<Pool>>) -> Self {
         Self { opened: Some(Handle::Own(opened)), path: path.into(), access, closer, reader: None }

@@ -22,7 +22,7 @@ use crate::response::file_part::{FileAccess, FilePart};
 /// Files up to this size are read even where sendfile(2) is allowed: behind a head they leave with the
 /// same send(2), bytes.
 const READ_MAX_BYTES: u64 = 16 * 1024;
-/// What is sent at once where `sendfile_max_chunk` is 0, bytes; the most that sendfile(2) takes.
+/// Bytes that are sent at once if `sendfile_max_chunk` is 0: the most that sendfile(2) takes.
 const SENDFILE_MAX_BYTES: u64 = 0x7fff_f000;
 /// The largest buffer that a file is read into, whatever `output_buffers` says, bytes.
 const BUFFER_MAX_BYTES: u64 = 1 << 20;
@@ -82,7 +82,7 @@ struct Retry {
     delay_ms: u64,
 }
 
-/// What there is of a response already.
+/// The part of a response that there is already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     /// Nothing was sent, nor brought to be sent, so that another answer can be given.
@@ -90,9 +90,9 @@ pub(crate) enum Begun {
     Yes,
 }
 
-/// What a fetch is for.
+/// The purpose of a fetch.
 pub(crate) struct Fetching<'a> {
-    /// What comes next.
+    /// The next part.
     pub(crate) part: &'a FilePart,
     pub(crate) sending: &'a Sending,
     pub(crate) home: LoopRef,
@@ -109,9 +109,9 @@ pub(crate) enum Way {
     Cold,
 }
 
-/// What a pool thread has brought.
+/// The result of a pool thread's work.
 pub(crate) enum Fetched {
-    /// What the loop wanted is in memory.
+    /// The part that the loop wanted is in memory.
     Warm,
     /// Here it is.
     Data(Vec<u8>),
@@ -128,9 +128,9 @@ pub enum FileFailure {
     Truncated(u64),
     /// Of so many bytes only so many were there.
     Short {
-        /// What was there, bytes.
+        /// Bytes that were there.
         read: u64,
-        /// What was asked for, bytes.
+        /// Bytes that were asked for.
         of: u64,
     },
     /// No thread could be had to read it.
@@ -407,14 +407,14 @@ impl FileSender {
     }
 }
 
-/// What is read at once: all of `output_buffers`.
+/// Bytes that are read at once: all of `output_buffers`.
 pub(crate) fn buffer_bytes(sending: &Sending) -> u64 {
     let (number, size) = *sending.output_buffers;
     number.saturating_mul(size).clamp(1, BUFFER_MAX_BYTES)
 }
 
 impl FileFailure {
-    /// What to answer with if nothing was sent; `None`: nothing can be, the file is not what it was.
+    /// The status to answer with if nothing was sent; `None`: nothing can be sent, as the file has changed.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             Self::NoThread | Self::TimedOut => Some(503),

@@ -291,7 +291,7 @@ fn set_limit_rate(request: &mut Request<'_>, value: Vec<u8>) {
     }
 }
 
-/// What a request has no such part of has no value.
+/// Puts a part of the request; an empty one has no value.
 fn put_unless_empty(value: &[u8], out: &mut Vec<u8>) -> Presence {
     Presence::put(Some(value).filter(|value| !value.is_empty()), out)
 }
@@ -440,7 +440,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
     &text[spaces..]
 }
 
-/// What is sent beside `headers` has a place of its own in the head.
+/// The value of a header that has a place of its own in the response's head, or of a line.
 fn sent_header(view: &View<'_, '_>, name: &[u8], out: &mut Vec<u8>) -> Presence {
     let (request, head) = (view.request, &view.output.head);
     // In the log phase nginx says that all connections are closed.

@@ -119,7 +119,7 @@ pub(super) fn add_tries(balancing: &mut Balancing, wanted: i64) -> bool {
     is_reduced
 }
 
-/// What is said of more attempts than there may be.
+/// The warning for more attempts than are allowed.
 pub(super) const REDUCED: &str = "reduced tries due to limit";
 
 /// Milliseconds to connect, to send and to receive; 0 leaves one as it is.

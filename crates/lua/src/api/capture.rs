@@ -36,7 +36,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What one subrequest is to be.
+/// The parameters of one subrequest.
 struct Wanted {
     path: Vec<u8>,
     args: Vec<u8>,
@@ -46,7 +46,7 @@ struct Wanted {
     changes: Changes,
 }
 
-/// What a subrequest has that its parent has not.
+/// The differences between a subrequest and its parent.
 #[derive(Default)]
 struct Changes {
     values: Pairs,

@@ -50,7 +50,7 @@ fn exit(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
 }
 
-/// What code does that has said how it ends.
+/// The way in which code ends after it has said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     /// The thread yields until that is over.
@@ -100,7 +100,7 @@ pub(super) fn leave(
     Ok(if goes_on { Leaving::GoesOn } else { Leaving::Yields })
 }
 
-/// What has subrequests under way is not left before they have ended.
+/// Refuses to end code with subrequests under way.
 pub(super) fn check_abortable(call: &mut Call<'_>) -> Result<(), Raise> {
     let has_subrequests =
         current(call, |current| current.threads.as_ref().is_some_and(|threads| threads.has_subrequests()))?;

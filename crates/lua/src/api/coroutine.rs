@@ -37,7 +37,7 @@ fn note_wrapped(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(0))
 }
 
-/// What is not "suspended" or the like, but what a light thread is.
+/// The status of a light thread, beyond "suspended" and the like.
 fn status(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let status = match call.stack.get(1) {
         Value::Thread => {
@@ -130,7 +130,7 @@ fn kill(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Known::Alive(Hold::None) => "",
     };
     if matches!(known, Known::Over | Known::Alive(Hold::None)) {
-        // What it waits for is given up here.
+        // The wait of a thread is given up here.
         current(call, |current| {
             let thread = current.threads.as_mut().and_then(|threads| threads.take(id));
             if thread.is_some_and(|thread| thread.is_asleep()) {

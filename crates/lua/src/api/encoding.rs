@@ -63,7 +63,7 @@ pub enum Escape {
     Uri,
     /// A query.
     Args,
-    /// What stands in a URI as text.
+    /// Text inside a URI.
     Component,
     /// An attribute in HTML.
     Html,
@@ -354,7 +354,7 @@ pub(super) enum Base64 {
     Standard,
     /// Without what fills it up; read as the standard one.
     Unpadded,
-    /// What is not of the alphabet is skipped; written as the standard one.
+    /// MIME: other characters than those of the alphabet are skipped; written as the standard form.
     Mime,
     Url,
 }
@@ -381,7 +381,7 @@ pub(super) fn in_base64(text: &[u8], form: Base64) -> Vec<u8> {
     text
 }
 
-/// What base64 says, if it is some.
+/// The bytes that a text of base64 stands for, if it is valid.
 pub(super) fn of_base64(text: &[u8], form: Base64) -> Option<Vec<u8>> {
     let decoded = match form {
         Base64::Standard | Base64::Unpadded => base64::decode(text, Alphabet::Standard),

@@ -103,7 +103,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.run(include_str!("handshake.lua"), c"=ngx.ssl")
 }
 
-/// What looks at servers that shake hands.
+/// Functions for handshakes with servers.
 fn install_proxy(install: &mut Install<'_>) {
     install.table("_proxyssl", |stack| {
         put(stack, "clear_certs", |call| clear_certs(call, PROXY_SHOWING));

@@ -142,7 +142,7 @@ pub(super) const ONCE: [&[u8]; 8] = [
     b"server",
 ];
 
-/// What is logged of a head that is on its way.
+/// The error for a change of a head that is on its way.
 const LATE: &str = "attempt to set ngx.header.HEADER after sending out response headers";
 
 /// (name, text or table of texts): lines beside those that there are, where one may stand there often.
@@ -273,7 +273,7 @@ pub(super) fn lines_of(head: &ResponseHead<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     lines
 }
 
-/// What the connection has in the head beside what is chosen.
+/// Adds the lines that the connection has in the head.
 fn add_connection(scene: &Scene<'_, '_, '_>, lines: &mut Vec<(Vec<u8>, Vec<u8>)>) {
     let request = scene.request();
     let connection: &[u8] = if request.is_persistent() { b"keep-alive" } else { b"close" };

@@ -11,7 +11,7 @@ use super::room::{Install, put};
 /// Tables within each other, whatever code asks for: each takes some of Lua's stack.
 const DEPTH_MAX: usize = 2000;
 
-/// What the address says that stands for an empty list; `ngx.null` is 0.
+/// The address that stands for an empty list; `ngx.null` is 0.
 pub(super) const EMPTY_LIST: usize = 0x10b;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
@@ -48,7 +48,7 @@ struct Sparse {
     is_object: bool,
 }
 
-/// What is made of numbers that JSON does not have.
+/// The way in which numbers are written that JSON does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Invalid {
     Refused,

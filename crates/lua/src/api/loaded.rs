@@ -1,5 +1,5 @@
-//! What `require` finds without a file (`ngx`, `ndk`, `resty.core`), and a word about globals that code of
-//! requests makes.
+//! The modules that `require` finds without a file (`ngx`, `ndk`, `resty.core`), and a warning for globals
+//! that code of requests makes.
 
 use clearway_luajit::Fault;
 

@@ -107,7 +107,7 @@ fn append(call: &mut Call<'_>, argument: i32, first: i32, line: &mut Vec<u8>) ->
     Ok(())
 }
 
-/// What the table's own `__tostring` makes of it.
+/// Appends the text that the table's own `__tostring` makes.
 fn append_object(call: &mut Call<'_>, argument: i32, first: i32, line: &mut Vec<u8>) -> Result<(), Raise> {
     if !call.stack.push_metafield(argument, "__tostring") {
         return Err(call.bad_argument(argument - first + 1, "expected table to have __tostring metamethod"));

@@ -43,7 +43,7 @@ fn environment_of(name: &[u8]) -> Option<Vec<u8>> {
     all.iter().find(|(its, _)| its == name).map(|(_, value)| value.clone())
 }
 
-/// What the process is, as `ngx.process.type()` says it.
+/// The kind of process, as `ngx.process.type()` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessType {
     /// The only one (`master_process off`).

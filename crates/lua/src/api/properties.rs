@@ -1,6 +1,5 @@
-//! What of `ngx` is not a function but has a value of its own for each request: `ngx.status`, `ngx.ctx`,
-//! `ngx.headers_sent`, `ngx.is_subrequest`, `ngx.arg`; and what tells of the server: `ngx.get_phase`,
-//! `ngx.config`, `ngx.worker`.
+//! Fields of `ngx` that have a value for each request: `ngx.status`, `ngx.ctx`, `ngx.headers_sent`,
+//! `ngx.is_subrequest`, `ngx.arg`; and facts about the server: `ngx.get_phase`, `ngx.config`, `ngx.worker`.
 
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use crate::request_state::RequestState;
 /// Where there is `ngx.ctx`.
 pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
 
-/// What `-V` says of how the server was configured.
+/// The text that `-V` shows of how the server was configured.
 static CONFIGURED: OnceLock<String> = OnceLock::new();
 
 /// Sets the answer of `ngx.config.nginx_configure()`, and shows C the words of the command line. Called once,

@@ -97,7 +97,7 @@ fn ready(
     Ok(Ok(Ready { code, flags }))
 }
 
-/// What is wrong with an expression.
+/// The message for an expression that cannot be compiled.
 pub(super) fn compile_failed(error: &CompileError, pattern: &[u8]) -> Vec<u8> {
     let words = format!("pcre2_compile() failed: {} in \"", error.text);
     let mut text = [words.as_bytes(), pattern, b"\""].concat();
@@ -107,7 +107,7 @@ pub(super) fn compile_failed(error: &CompileError, pattern: &[u8]) -> Vec<u8> {
     text
 }
 
-/// What the log is told of an expression that was compiled.
+/// Logs the compilation of an expression.
 fn note(call: &mut Call<'_>, source: RegexSource, flags: Flags, max: usize) -> Result<(), Raise> {
     current(call, |current| {
         if flags.jit == Jit::On {
@@ -297,8 +297,8 @@ pub(super) fn number(call: &mut Call<'_>) -> Result<Option<Numbered>, Raise> {
     })
 }
 
-/// What matches from a position on: the captures, from where to where, and where the next search begins;
-/// three times `nil` and then perhaps an error.
+/// Matches from a position on. Returns the captures, from where to where, and where the next search begins;
+/// or three times `nil` and perhaps an error.
 fn match_at(call: &mut Call<'_>) -> Result<Returns, Raise> {
     with_regexes(call, |call, regexes| {
         let ready = match ready(call, regexes, 2, 3)? {

@@ -152,10 +152,10 @@ fn change(call: &mut Call<'_>, name: &[u8], values: &[Vec<u8>]) -> Result<Return
     }
 }
 
-/// What is said of a head that others have as well.
+/// The error for a head that is shared with other requests.
 pub(super) const SHARED_HEAD: &str = "the head of this request cannot be changed";
 
-/// What becomes of the lines of the same name.
+/// The fate of existing lines of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     Replaced,

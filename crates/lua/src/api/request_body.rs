@@ -52,7 +52,7 @@ fn discard_body(call: &mut Call<'_>) -> Result<Returns, Raise> {
     if discarded { Ok(Returns::Values(0)) } else { Err(call.raise("failed to discard request body")) }
 }
 
-/// What is in memory of a body that was read.
+/// The body of the request, if it is in memory.
 fn body(call: &mut Call<'_>) -> Result<Option<Vec<u8>>, Raise> {
     scene(call, |scene| {
         let stored = scene.request().stored_body()?;

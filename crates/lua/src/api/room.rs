@@ -1,14 +1,14 @@
-//! What a room of functions is installed with (`api`).
+//! The argument with which a room of functions (`api`) is installed.
 
 use clearway_luajit::{Fault, HostFunction, Stack, Vm};
 
 use crate::vm::state::VmState;
 
-/// What a room is installed into.
+/// The VM that a room is installed into.
 pub struct Install<'a> {
     /// A VM with LuaJIT's libraries and the table `ngx`.
     pub vm: &'a mut Vm,
-    /// What the VM's functions find by `current`.
+    /// The state that the VM's functions find by `current`.
     pub state: &'a mut VmState,
 }
 

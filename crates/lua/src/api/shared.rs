@@ -235,7 +235,7 @@ fn not_stored(call: &mut Call<'_>, why: &str, evicted: u32) -> Returns {
     Returns::Values(3)
 }
 
-/// What is said of a refusal.
+/// The message of a refusal.
 pub(super) fn words(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NotFound => "not found",

@@ -1,5 +1,5 @@
 //! `ngx.socket.tcp`: connections to other servers. Lua has a table with methods for each; the socket itself
-//! is kept with the request or timer that made it, and ends with that. Runs in the VM of a loop.
+//! is kept with its request or timer, and ends with that. Runs in the VM of a loop.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -313,10 +313,9 @@ pub(super) fn add_to<S>(
             let number = kind(&mut kept.sockets).add(Arc::clone(socket))?;
             Some((number, kept.sockets.own()))
         });
-        kept.flatten().map(|(number, (owner, life))| {
-            note_owner(current, owner, life);
-            (number, owner)
-        })
+        let (number, (owner, life)) = kept.flatten()?;
+        note_owner(current, owner, life);
+        Some((number, owner))
     })?;
     kept.ok_or(()).map_err(|()| call.raise("too many sockets"))
 }
@@ -560,7 +559,7 @@ fn receive_any(call: &mut Call<'_>) -> Result<Returns, Raise> {
     wait_for(call, Receiving::new(Arc::clone(&tcp), home, Want::Any(most), received), tcp.source)
 }
 
-/// Takes (socket, pattern, inclusive, size); returns data, error, partial data, whether it is the last piece.
+/// Takes (socket, pattern, inclusive, size); returns data, error, partial data, whether it is the last.
 fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
     call.speak_for_caller();
     allow(call, YIELDABLE)?;

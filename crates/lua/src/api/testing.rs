@@ -34,7 +34,7 @@ impl Lua {
         Self { vm, state }
     }
 
-    /// What the code returns, as `print` would show it with spaces; or what it raised.
+    /// The values that the code returns, as `print` would show them with spaces; or its error.
     fn run(&mut self, code: &str) -> Result<String, String> {
         let wrapped = format!(
             "local function show(...) local t = {{...}} \

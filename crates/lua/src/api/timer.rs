@@ -77,7 +77,7 @@ fn at(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// What a timer needs beside its code.
+/// The state of a timer beside its code.
 fn make(current: &mut Current<'_>, delay_ms: u64) -> Result<Delayed, &'static str> {
     let missing = "no request";
     let home = current.vm.home.ok_or(missing)?;

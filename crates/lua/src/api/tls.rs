@@ -47,7 +47,7 @@ fn answer(call: &mut Call<'_>, read: Result<(), &str>) -> Result<Returns, Raise>
     Ok(Returns::Values(1))
 }
 
-/// What holds for a handshake of this run.
+/// The TLS context for handshakes of this run.
 pub(super) fn context_of(current: &mut Current<'_>) -> Option<Arc<Context>> {
     match current.alone {
         Some(alone) => alone.place.conf.tls.clone().or_else(crate::socket::secure::default_context),

@@ -24,7 +24,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.run(include_str!("udp.lua"), c"=ngx.socket.udp")
 }
 
-/// What the table stands for; `None` where it is closed.
+/// The table's socket; `None` if it is closed.
 fn find(call: &mut Call<'_>) -> Result<Option<Arc<Udp>>, Raise> {
     check_table(call)?;
     let (Some(number), Some(owner)) = (field(call, 1), field(call, 2)) else { return Ok(None) };

@@ -29,7 +29,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a VM of a pool has in addition: a function for calls, which nothing else sees.
+/// Adds a function for calls to a VM of a pool, which other code does not see.
 ///
 /// # Errors
 /// What a chunk of the server's own Lua raised.
@@ -64,7 +64,7 @@ fn copy_from(call: &mut Call<'_>, first: i32) -> Result<Vec<u8>, copy::Refused> 
     Ok(copied)
 }
 
-/// What the first argument says.
+/// The parsed first argument.
 struct Wanted {
     pool: Vec<u8>,
     key: Option<Vec<u8>>,

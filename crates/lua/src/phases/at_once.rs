@@ -12,11 +12,11 @@ use crate::vm::interpreter::{Interpreter, Recovery};
 use crate::vm::settings::LUA_CONF;
 use crate::vm::vms::Described;
 
-/// What code leaves that has run to its end.
+/// The results of code that has run to its end.
 pub(super) struct Over {
-    /// What it has asked for.
+    /// Its last request to the server.
     pub(super) pause: Option<Pause>,
-    /// What is in `ngx.arg`.
+    /// The values of `ngx.arg`.
     pub(super) args: Args,
     /// The first value that it has returned, if that is a text or a number.
     pub(super) text: Option<Vec<u8>>,

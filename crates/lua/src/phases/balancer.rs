@@ -170,8 +170,8 @@ impl Choosing for Attempt {
     }
 }
 
-/// What `ngx.exit` means here. `ngx.ERROR` and statuses below 300 end the request with 500, `ngx.OK` means
-/// nothing.
+/// The meaning of `ngx.exit` in a balancer. `ngx.ERROR` and statuses below 300 end the request with 500;
+/// `ngx.OK` has no effect.
 fn outcome_of(pause: Option<Pause>) -> Balanced {
     const BUSY: i32 = -3;
     const DECLINED: i32 = -5;

@@ -56,7 +56,7 @@ pub(super) async fn read(exchange: &mut Exchange<'_, '_>, path: &[u8]) -> Result
     conclude(request, path, read.map_err(drop))
 }
 
-/// What the generation has read before.
+/// A file that the generation has read before.
 fn known(request: &Request<'_>, path: &[u8]) -> Option<Arc<[u8]>> {
     let is_cached = *request.conf(&LUA_CONF).code_cache;
     is_cached.then(|| request.main_conf(&LUA_MAIN).texts.find(path)).flatten()
@@ -133,7 +133,7 @@ impl FilterFile {
         Poll::Ready(Ok(()))
     }
 
-    /// What is to be run, if that is a file.
+    /// The code to run, if that is a file.
     pub(super) fn get(&self) -> Option<&File> {
         match self {
             Self::Read(file) => Some(file),

@@ -706,7 +706,7 @@ fn time_or_off(directive: &Directive, least: Duration, refusal: &str) -> Result<
 /// Of one loop.
 const RESERVES_MAX: u64 = 64;
 
-/// What a VM has before code of the configuration runs leaves something of this.
+/// The least limit, which leaves some memory to code after a VM was set up.
 const MEMORY_MIN_BYTES: usize = 1 << 20;
 
 /// Of a dictionary, as upstream.

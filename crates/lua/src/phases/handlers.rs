@@ -92,7 +92,7 @@ pub static LUA_FILTER: Module = Module {
     ..Module::EMPTY
 };
 
-/// What of it comes before others (`rewrite_by_lua_no_postpone` and the like).
+/// Phases that come before other modules (`rewrite_by_lua_no_postpone` and the like).
 pub static LUA_EARLY: Module = Module {
     name: "lua_early",
     directives: OTHERS,

@@ -32,7 +32,7 @@ type Find = fn(&mut HandshakeCodes) -> &mut Setting<Option<Arc<dyn HandshakeCode
 
 /// A directive in both of its forms.
 macro_rules! code {
-    // What stands beside a `_file` in its example comes first.
+    // The directives beside a `_file` in its example come first.
     ($beside:literal, $((
         $contexts:expr, $name:literal, $phase:expr, $doc:literal, $example:literal, $see:expr, $find:expr
     )),* $(,)?) => {
@@ -241,7 +241,7 @@ async fn run(code: Arc<Code>, phase: LuaPhase, about: About, mut wishes: Wishes)
 pub(super) const ERROR: i32 = -1;
 /// The first status that is no success.
 pub(super) const SPECIAL_RESPONSE: i32 = 300;
-/// What an error of the code comes to.
+/// The exit code for an error of the code.
 pub(super) const INTERNAL_SERVER_ERROR: i32 = 500;
 
 /// How upstream's lines speak of a phase, and what it may do.
@@ -280,7 +280,7 @@ fn no_vm(about: &About, why: NoVm) -> Denied {
     Denied
 }
 
-/// What the server says for what the code does.
+/// The server's settings for the functions of the code.
 fn conf_of(about: &About) -> AloneConf {
     AloneConf::of(about.snapshot.location(about.snapshot.server(about.server).base))
 }

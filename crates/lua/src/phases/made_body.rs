@@ -1,5 +1,5 @@
-//! What code does with the body of its request that takes a file: a body that it makes is put aside when it
-//! is more than a buffer has room for, and a file takes the place of one. In the request's task.
+//! Request bodies that Lua makes: a body is put aside when a buffer has no room for it, and a file can take
+//! the place of a body. In the request's task.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

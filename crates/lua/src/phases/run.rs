@@ -134,7 +134,7 @@ fn start(interpreter: &mut Interpreter, code: &Code, file: Option<&File>) -> Res
     })
 }
 
-/// What the phase comes to.
+/// The result of the phase.
 fn conclude(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, ended: Ended) -> Step<'static> {
     match ended {
         Ended::Failed(failure) if is_raw(exchange) => {

@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     Run(Fault),
 }
 
-/// What a run is for.
+/// The purpose of a run.
 pub(crate) enum Ground<'g, 'a, 'c> {
     Request(&'g mut Exchange<'a, 'c>),
     Alone(&'g Arc<Alone>),
@@ -163,7 +163,7 @@ impl Ground<'_, '_, '_> {
         }
     }
 
-    /// What runs when it has left.
+    /// Takes the function that runs when the client has left.
     fn take_on_abort(&self) -> OnAbort {
         let Self::Request(exchange) = self else { return OnAbort::Nothing };
         let state = RequestState::of(exchange.request);
@@ -186,7 +186,7 @@ impl Ground<'_, '_, '_> {
 /// Makes the entry thread.
 pub(crate) type Start<'s> = &'s mut (dyn FnMut(&mut Interpreter) -> Result<Coroutine, Failure> + Send + 's);
 
-/// What came of a poll.
+/// The result of a poll.
 enum Event {
     Ended(Ended),
     /// All threads wait until the body is there for this one.

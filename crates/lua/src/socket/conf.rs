@@ -1,6 +1,6 @@
 //! The configuration of the sockets of one request, or of one timer.
 
-/// What holds for the sockets of one request.
+/// Settings for the sockets of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketConf {
     pub(crate) connect_timeout_ms: u64,

@@ -26,7 +26,7 @@ pub(crate) struct Conn {
     ticket: OnceLock<Ticket>,
 }
 
-/// What carries its bytes.
+/// The carrier of its bytes.
 enum Carrier {
     Plain(Socket),
     /// TLS. One uses it at a time: its request, or what looks after it while it is idle, which may still be
@@ -146,7 +146,7 @@ impl Conn {
     }
 }
 
-/// What is left of a connection that is to be put aside.
+/// The state of a connection that is to be put aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Quiet,
@@ -159,7 +159,7 @@ fn again<T>(cx: &Context<'_>) -> Poll<T> {
     Poll::Pending
 }
 
-/// What one direction does.
+/// The state of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
     #[default]
@@ -183,18 +183,18 @@ pub(crate) struct Tcp {
     /// The key of its pool.
     pub(crate) key: Vec<u8>,
     pub(crate) source: TcpSource,
-    /// What stands behind its lines of the log: the server, as it was said, and its address.
+    /// The text behind its lines of the log: the server as the caller wrote it, and its address.
     tail: OnceLock<String>,
 }
 
-/// What it receives.
+/// The source of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TcpSource {
-    /// What comes on a connection.
+    /// Bytes of a connection.
     Connection,
     /// The body of the request.
     Body,
-    /// What comes from the client, which is sent what is written.
+    /// Bytes of the client, which gets all that is written.
     Client,
 }
 
@@ -284,7 +284,7 @@ impl Tcp {
     }
 }
 
-/// What stands behind lines of the log about a server.
+/// The text behind lines of the log about a server.
 pub(crate) fn server_tail(said: &str, remote: Option<&Remote>) -> String {
     match remote {
         Some(Remote::Inet(address)) => format!(", upstream: {said}({})", address.ip()),

@@ -26,7 +26,7 @@ pub(crate) struct Udp {
     pub(crate) conf: SocketConf,
     /// The server as it was said.
     said: String,
-    /// What stands behind its lines of the log.
+    /// The text behind its lines of the log.
     tail: OnceLock<String>,
 }
 

@@ -23,7 +23,7 @@ use super::pool::{Given, Queued, Ticket};
 use super::receive::{Found, Received, Want};
 use crate::threads::{Answers, Line};
 
-/// What a function may keep of what it receives; more is an error.
+/// The most bytes that a function may keep of received data; more is an error.
 const RECEIVED_BYTES_MAX: usize = 1 << 30;
 /// Read at a time where more is wanted than the buffer of a socket holds.
 const READ_BYTES_MAX: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What is wanted of a connection.
+/// The parameters of a connection.
 pub(crate) struct Connecting {
     pub(crate) tcp: Arc<Tcp>,
     pub(crate) home: LoopRef,
@@ -114,7 +114,7 @@ pub(crate) fn line(tcp: &Tcp, level: Level, text: String) -> Option<Line> {
     tcp.conf.logs_errors.then(|| Line { level, text: text + tail })
 }
 
-/// What the log is told of a connection that has broken.
+/// The line of the log for a connection that has broken.
 fn broken_line(tcp: &Tcp, call: &str, error: &io::Error) -> Option<Line> {
     let text = match (TlsError::find(error), error.raw_os_error()) {
         (Some(error), _) => error.to_string(),
@@ -308,10 +308,10 @@ fn pick(addresses: &[IpAddr]) -> Option<IpAddr> {
     }
 }
 
-/// What was received, and whether it is the last piece before a pattern.
+/// Received data, and whether they are the last piece before a pattern.
 pub(crate) type Taken = Result<(Vec<u8>, bool), (String, Vec<u8>)>;
 
-/// What is being received: `reading` of its socket is Busy until it is over.
+/// A receive operation: `reading` of its socket is Busy until it is over.
 pub(crate) struct Receiving {
     pub(crate) tcp: Arc<Tcp>,
     want: Want,
@@ -465,7 +465,7 @@ pub(crate) fn received((taken, line): (Taken, Option<Line>)) -> Answers {
     Answers::Push(Box::new(move |stack| received.push(stack)), line.map(Box::new))
 }
 
-/// What is being sent: `writing` of its socket is Busy until it is over.
+/// A send operation: `writing` of its socket is Busy until it is over.
 pub(crate) struct Sending {
     pub(crate) tcp: Arc<Tcp>,
     data: Vec<u8>,

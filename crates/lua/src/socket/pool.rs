@@ -181,7 +181,7 @@ impl Pool {
     }
 }
 
-/// What tasks of connections know of it.
+/// The part that tasks of connections know.
 struct Shared {
     key: Vec<u8>,
     /// Takes lines of idle connections.
@@ -196,7 +196,7 @@ struct Shared {
 /// The place of a `connect` that waits for a connection of its key.
 struct LinePlace {
     bell: Bell,
-    /// What it is given: one that was put aside, and how often that was used.
+    /// The connection that it is given, and how often that was used.
     conn: ArcSwapOption<(Arc<Conn>, u32)>,
 }
 
@@ -236,7 +236,7 @@ pub(crate) struct Queued {
     shared: Arc<Shared>,
 }
 
-/// What it is given in the end.
+/// The connection that it gets in the end.
 pub(crate) enum Given {
     Conn(Arc<Conn>, u32),
     Leave(Ticket),

@@ -2,7 +2,7 @@
 
 use clearway_luajit::Stack;
 
-/// What has come and was not taken.
+/// Received bytes that were not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     bytes: Vec<u8>,
@@ -10,7 +10,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// What was not taken.
+    /// The bytes that were not taken.
     pub(crate) fn rest(&self) -> &[u8] {
         debug_assert!(self.start <= self.bytes.len(), "no more is taken than has come");
         &self.bytes[self.start..]
@@ -50,7 +50,7 @@ impl Input {
     }
 }
 
-/// What is wanted.
+/// The data that are wanted.
 #[derive(Debug)]
 pub(crate) enum Want {
     /// So many bytes.
@@ -59,13 +59,13 @@ pub(crate) enum Want {
     Line(usize),
     /// All until the end.
     All,
-    /// What is there, so many bytes at most.
+    /// Any data, so many bytes at most.
     Any(usize),
     /// Up to a pattern.
     Until(Until),
 }
 
-/// What a search for a pattern wants.
+/// The parameters of a search for a pattern.
 #[derive(Debug)]
 pub(crate) struct Until {
     pub(crate) pattern: Vec<u8>,
@@ -76,7 +76,7 @@ pub(crate) struct Until {
     pub(crate) searched: usize,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Data(Vec<u8>),
@@ -112,7 +112,7 @@ impl Want {
         }
     }
 
-    /// What is answered where nothing more comes; an error with what has come.
+    /// The answer when no more data come; an error with the partial data.
     pub(crate) fn find_at_end(&self, input: &mut Input) -> Result<Vec<u8>, Vec<u8>> {
         let mut rest = input.take_all();
         match self {
@@ -177,7 +177,7 @@ fn find(text: &[u8], pattern: &[u8]) -> Option<usize> {
     text.windows(pattern.len()).position(|part| part == pattern)
 }
 
-/// What a function answers that has received: data, or nothing, an error and what has come.
+/// The answer of a receiving function: data, or nothing, an error and partial data.
 #[derive(Debug)]
 pub(crate) enum Received {
     Data(Vec<u8>),

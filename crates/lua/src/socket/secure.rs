@@ -25,7 +25,7 @@ pub(crate) enum Wish {
     Yes,
 }
 
-/// What is wanted of a handshake.
+/// The parameters of a handshake.
 pub(crate) struct Handshake {
     pub(crate) tcp: Arc<Tcp>,
     pub(crate) conn: Arc<Conn>,
@@ -35,7 +35,7 @@ pub(crate) struct Handshake {
     pub(crate) name: Option<Vec<u8>>,
     /// A session of before.
     pub(crate) session: Option<Vec<u8>>,
-    /// What is shown to servers that ask for a certificate.
+    /// The certificate for servers that ask for one.
     pub(crate) pair: Option<Pair>,
     /// Whether the certificate of the server is to be good.
     pub(crate) verify: Wish,
@@ -43,7 +43,7 @@ pub(crate) struct Handshake {
     pub(crate) staple: Wish,
 }
 
-/// What `lua_ssl_…` says where it says nothing.
+/// The defaults of `lua_ssl_…`.
 pub(crate) fn settings() -> Outgoing {
     Outgoing {
         versions: Versions::default(),
@@ -157,7 +157,7 @@ fn said_name(name: &[u8]) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty() && name.parse::<IpAddr>().is_err())
 }
 
-/// What is wrong with the certificate of the server: the line of the log, and what Lua is told.
+/// The fault of the server's certificate: the line of the log, and the text for Lua.
 fn refusal(session: &dyn Session, name: Option<&[u8]>, verify: Wish) -> Option<(String, String)> {
     if verify == Wish::No {
         return None;

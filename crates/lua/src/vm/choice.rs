@@ -65,7 +65,7 @@ pub enum Own {
     Poisoned,
 }
 
-/// What is known of the request's location.
+/// The record of the request's location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// The location has not blocked lately, or only once.
@@ -110,7 +110,7 @@ pub enum Choice {
     Later,
 }
 
-/// What a request does, and what it sets off.
+/// The choice for a request, and the builds that it sets off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Where it goes.
@@ -230,8 +230,8 @@ fn best<R: Ord>(reserves: &[Reserve], rank: impl Fn(&Reserve) -> Option<R>) -> O
     reserves.iter().enumerate().filter_map(|(index, reserve)| Some((rank(reserve)?, index))).min()
 }
 
-/// What `ngx.worker.id()` says in a VM of this loop: rule 1. `reserve` is its index, or `None` for the own
-/// one.
+/// The result of `ngx.worker.id()` in a VM of this loop: rule 1. `reserve` is its index, or `None` for the
+/// own one.
 #[must_use]
 pub fn worker_id(loops: u32, of_loop: u32, reserve: Option<u32>) -> u32 {
     debug_assert!(of_loop < loops, "a loop is one of all");

@@ -20,7 +20,7 @@ use crate::vm::state::{Dictionaries, VmPlace, VmState};
 /// Puts what the server has into a new VM.
 pub type Installer = fn(&mut Vm, &mut VmState) -> Result<(), Fault>;
 
-/// What VMs are made with.
+/// The settings that VMs are made with.
 #[derive(Clone)]
 pub struct VmSettings {
     /// `lua_package_path`, with the default in it where it ends in `;;`.
@@ -35,7 +35,7 @@ pub struct VmSettings {
     pub prefix: Bytes,
     /// The dictionaries of `ngx.shared`.
     pub dictionaries: Vec<Arc<Zone>>,
-    /// What it says of `ngx.re`.
+    /// Settings for `ngx.re`.
     pub regexes: RegexConf,
     /// How long code may run for which there is no request.
     pub alone_max: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct VmSettings {
     pub snapshot: Weak<Snapshot>,
     /// Takes lines of what is not made by a request.
     pub sink: Option<Arc<dyn Sink>>,
-    /// What is done first.
+    /// The function that installs rooms first.
     pub install: Installer,
 }
 
@@ -53,7 +53,7 @@ pub struct VmSettings {
 pub struct Interpreter {
     /// LuaJIT.
     pub vm: Vm,
-    /// What rooms keep.
+    /// The state of rooms.
     pub state: VmState,
     compiled: HashMap<u32, Reference>,
     files: HashMap<Box<[u8]>, Reference>,
@@ -205,7 +205,7 @@ impl Interpreter {
     }
 }
 
-/// What has become of a VM.
+/// The state of a VM after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// The VM can be used.
@@ -215,7 +215,7 @@ pub enum Recovery {
 }
 
 impl Recovery {
-    /// What the log says of it.
+    /// The line of the log for a full VM.
     pub const FULL: &'static str = "a Lua VM is full, and is replaced (lua_max_memory)";
 }
 

@@ -1,5 +1,5 @@
-//! What the configuration says of what Lua does beside its request: captures, timers, sockets. Written while
-//! it is read, read by requests and timers.
+//! Settings for the work of Lua beside its request: captures, timers, sockets. Written while the
+//! configuration is read, read by requests and timers.
 
 use std::sync::Arc;
 

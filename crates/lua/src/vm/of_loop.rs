@@ -88,7 +88,7 @@ pub enum Wanted {
     Fresh,
 }
 
-/// What is to be done with a VM that was made. Dropped, it says that none was.
+/// The function that takes a VM that was made. If it is dropped, none was made.
 pub struct Publish(Option<Box<dyn FnOnce(Option<Interpreter>) + Send>>);
 
 impl Publish {
@@ -128,7 +128,7 @@ pub struct Slot {
     seen: AtomicU64,
     seen_ms: AtomicU64,
     seen_tag: AtomicU32,
-    /// What keeps one that was made for a single request: that, and its timers.
+    /// The owners of a VM for a single request: the request, and its timers.
     owners: Option<AtomicU32>,
     home: LoopRef,
     /// The VMs of its loop.
@@ -270,7 +270,7 @@ pub struct Chosen {
     stage: Stage,
 }
 
-/// What has chosen.
+/// The request that has chosen.
 #[derive(Clone, Copy)]
 struct By {
     standing: Standing,
@@ -656,7 +656,7 @@ fn away(home: LoopRef, cx: &Context<'_>) -> Option<PollId> {
     Token::poll_of(cx).filter(|poll| home.is_away(*poll))
 }
 
-/// What the poll does, as a number that is not 0.
+/// The tag of the poll, as a number that is not 0.
 fn tag_of(cx: &Context<'_>) -> u32 {
     clearway_runtime::tag_of(cx).number().max(1)
 }

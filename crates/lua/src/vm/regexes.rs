@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clearway_pcre::{Code, CompileError, How, Jit, Matcher, Options};
 
-/// What the configuration says of expressions.
+/// Settings for expressions.
 #[derive(Clone, Copy, Debug)]
 pub struct RegexConf {
     /// How many are remembered (`lua_regex_cache_max_entries`).
@@ -20,7 +20,7 @@ impl Default for RegexConf {
     }
 }
 
-/// What the letters of an options argument say.
+/// The letters of an options argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flags {
     pub(crate) options: Options,

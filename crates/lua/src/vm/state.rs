@@ -28,13 +28,13 @@ pub struct VmState {
     pub dictionaries: Dictionaries,
     /// How local time differs from UTC, as the log's writer keeps it up to date; UTC where nobody has said.
     pub utc_offset: Option<UtcOffset>,
-    /// What the configuration says of `ngx.re`.
+    /// Settings for `ngx.re`.
     pub regex_conf: RegexConf,
-    /// What `ngx.re` keeps, once it was used; away while it is.
+    /// The state of `ngx.re`, once it was used; taken out while it is used.
     pub(crate) regexes: Option<Box<Regexes>>,
     /// Variables that have numbers (`api::compiled`).
     pub(crate) variables: Vec<NamedVariable>,
-    /// What the VM is among those of its worker.
+    /// The place of the VM among those of its worker.
     pub place: VmPlace,
     /// The loop that it belongs to.
     pub home: Option<LoopRef>,
@@ -54,7 +54,7 @@ pub struct VmState {
     pub(crate) bells: Bells,
     /// Where relative paths of the configuration begin (`ngx.config.prefix()`).
     pub prefix: bytes::Bytes,
-    /// What the call of a pool's VM has returned, or why that cannot leave it.
+    /// The values that the call of a pool's VM has returned, or the reason why they cannot leave it.
     pub(crate) delivered: Option<Result<Vec<u8>, String>>,
 }
 
@@ -92,9 +92,9 @@ impl VmState {
 /// Which VM it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmPlace {
-    /// What `ngx.worker.id()` says.
+    /// The result of `ngx.worker.id()`.
     pub worker_id: u32,
-    /// What `ngx.worker.count()` says: the number of loops.
+    /// The result of `ngx.worker.count()`: the number of loops.
     pub workers: u32,
 }
 
@@ -102,7 +102,7 @@ pub struct VmPlace {
 #[derive(Default)]
 pub struct Dictionaries {
     pub(crate) list: Vec<Arc<Dictionary>>,
-    /// What is read is copied here, and from here to Lua.
+    /// A buffer for values on their way to Lua.
     pub(crate) text: Vec<u8>,
 }
 

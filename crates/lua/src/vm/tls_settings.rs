@@ -1,5 +1,5 @@
-//! What the configuration says of TLS of sockets (`lua_ssl_…`), and the context that comes of it when it is
-//! loaded. Written while it is read, read by requests and timers.
+//! TLS settings for sockets (`lua_ssl_…`), and the context that is made of them at load. Written while the
+//! configuration is read, read by requests and timers.
 
 use std::io;
 use std::path::Path;
@@ -34,12 +34,12 @@ settings! {
 }
 
 impl TlsConf {
-    /// What sockets have in common.
+    /// The common context of sockets.
     pub(crate) fn context(&self) -> Option<Arc<Context>> {
         Option::clone(&self.context).or_else(secure::default_context)
     }
 
-    /// What is said.
+    /// The settings.
     ///
     /// # Errors
     /// That the key of a certificate is missing, in upstream's words.

@@ -290,7 +290,7 @@ pub(crate) fn read_file(path: &[u8]) -> std::io::Result<Vec<u8>> {
     std::fs::read(std::ffi::OsStr::from_bytes(path))
 }
 
-/// What VMs of a configuration are made with, but for the configuration itself.
+/// The settings that VMs of a configuration are made with.
 pub(crate) fn settings(snapshot: &Snapshot, main: &LuaMain, install: Installer) -> VmSettings {
     VmSettings {
         package_path: Option::clone(&main.package_path),
@@ -439,8 +439,8 @@ fn with_main_chunk(traceback: &[u8]) -> Vec<u8> {
     lines.join(&b'\n')
 }
 
-/// What an error of Lua's says in the log: its text, and where it was raised. The text is whatever the code
-/// has made it, so its line feeds are no lines of the log.
+/// The text of an error of Lua in the log, and where it was raised. Line feeds in the text are not lines of
+/// the log.
 pub(crate) struct Described<'a>(pub(crate) &'a Fault);
 
 impl fmt::Display for Described<'_> {

@@ -144,7 +144,7 @@ mod models {
             })
         }
 
-        /// What a builder does.
+        /// The steps of a builder.
         fn make(&self) {
             let number = self.made.fetch_add(1, Ordering::SeqCst) + 1;
             self.published.store(number, Ordering::SeqCst);
@@ -155,7 +155,7 @@ mod models {
             Some(self.published.load(Ordering::SeqCst)).filter(|number| *number > 0)
         }
 
-        /// What a request does: it has one made where there is none. `build` stands for the pool.
+        /// The steps of a request: it has a VM made if there is none. `build` stands for the pool.
         fn request(own: &Arc<Self>, build: &mut Vec<thread::JoinHandle<()>>) -> Result<usize, Crowded> {
             let mut look = || {
                 let is_under_way = own.making.is_under_way();

@@ -15,12 +15,12 @@ pub fn count_workers(share: Range<usize>, all: usize) {
     let _ = WORKERS.set((first as u32, all as u32));
 }
 
-/// What `ngx.worker.id()` says in the own VM of the first loop.
+/// The result of `ngx.worker.id()` in the own VM of the first loop.
 pub(crate) fn first() -> u32 {
     WORKERS.get().map_or(0, |&(first, _)| first)
 }
 
-/// What `ngx.worker.count()` says in a process with so many loops.
+/// The result of `ngx.worker.count()` in a process with so many loops.
 pub(crate) fn count(loops: usize) -> u32 {
     WORKERS.get().map_or(loops as u32, |&(_, all)| all)
 }

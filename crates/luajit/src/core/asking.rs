@@ -25,10 +25,10 @@ pub(super) const DECLINED: i32 = -5;
 pub(super) const NO_REQUEST: i32 = -100;
 pub(super) const BAD_CONTEXT: i32 = -101;
 
-/// What the server does for one function: its code is what C gets.
+/// The server's implementation of one function; C gets its code.
 pub type CoreFunction = fn(&CoreCall<'_>, &mut Reply) -> i32;
 
-/// What goes in.
+/// The arguments.
 pub struct CoreCall<'c> {
     texts: &'c [&'c [u8]],
     numbers: &'c [f64],
@@ -55,13 +55,13 @@ impl CoreCall<'_> {
         self.numbers.get(at).copied().unwrap_or_default()
     }
 
-    /// What was a reply's object: the first one of this type.
+    /// The first object of a former reply that has this type.
     #[must_use]
     pub fn object<T: 'static>(&self) -> Option<&T> {
         self.objects.iter().find_map(|object| object.downcast_ref())
     }
 
-    /// What the run is for, if it is for something of this kind, as [`crate::Call::with_context`].
+    /// Calls a function with the context of the run, if it is of this kind, as [`crate::Call::with_context`].
     pub fn with_context<C: Context, R>(
         &self,
         reply: &mut Reply,
@@ -74,8 +74,8 @@ impl CoreCall<'_> {
     }
 }
 
-/// What the server does for lua-resty-core. Texts and numbers are in the order of upstream's parameters; a
-/// number that says whether is 1 or 0; a function that fails leaves its words as the reply's text.
+/// The server's functions for lua-resty-core. Texts and numbers are in the order of upstream's parameters; a
+/// flag is 1 or 0; a function that fails leaves its error as the reply's text.
 #[derive(Clone, Copy)]
 #[expect(missing_docs, reason = "each is called as upstream's, without what they all begin with")]
 pub struct CoreFunctions {

@@ -1,4 +1,4 @@
-//! What code says of the server of an attempt.
+//! Functions with which code sets the server of an attempt.
 #![expect(unsafe_code, reason = "pointers that C gives")]
 
 use std::ffi::{c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
@@ -9,7 +9,7 @@ use super::asking::{OK, ask, bytes, copy_error, exported, put, show_error};
 /// A request, which is not looked at (rule 2 of `core.rs`).
 type Request = *const c_void;
 
-/// What is said, by number: the server asks for it.
+/// Numbers of settings, for the server.
 const PEER: f64 = 0.0;
 const KEEPALIVE: f64 = 1.0;
 const TRIES: f64 = 2.0;

@@ -1,4 +1,4 @@
-//! What needs no request: time, digests, encodings, the process.
+//! Functions that need no request: time, digests, encodings, the process.
 #![expect(unsafe_code, reason = "pointers that C gives")]
 
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint};
@@ -13,7 +13,7 @@ struct Text {
     data: *mut u8,
 }
 
-/// What a `clock` tells, `date` writes, `digest` takes and `decode_base64` reads: numbers of ours.
+/// Numbers for the kinds of `clock`, `date`, `digest` and `decode_base64`.
 const NOW_MS: f64 = 0.0;
 const MONOTONIC_MS: f64 = 1.0;
 
@@ -170,7 +170,7 @@ exported! {
         });
     }
 
-    /// What was escaped as it was: how many bytes.
+    /// Unescapes a URI. Returns the number of bytes.
     fn ngx_http_lua_ffi_unescape_uri(from: *const c_uchar, len: usize, to: *mut c_uchar) -> usize {
         ask(|core| core.unescape_uri, &[bytes(from, len)], &[], |_, reply| {
             copy(to, &reply.text);
@@ -192,7 +192,7 @@ exported! {
         })
     }
 
-    /// What base64 says: whether it was some.
+    /// Decodes base64. Returns whether it was valid.
     fn ngx_http_lua_ffi_decode_base64(
         from: *const c_uchar,
         len: usize,
@@ -202,7 +202,7 @@ exported! {
         c_int::from(decode(0.0, from, len, to, to_len) == OK)
     }
 
-    /// What base64 says, without what is not of its alphabet: whether it was some.
+    /// Decodes base64 without characters that are not of its alphabet. Returns whether it was valid.
     fn ngx_http_lua_ffi_decode_base64mime(
         from: *const c_uchar,
         len: usize,
@@ -222,7 +222,7 @@ exported! {
         put(to, room);
     }
 
-    /// What base64 for URLs says: 0, or -1.
+    /// Decodes base64 for URLs: 0, or -1.
     fn ngx_decode_base64url(to: *mut Text, from: *const Text) -> isize {
         let (text, mut room) = (from.read_unaligned(), to.read_unaligned());
         let code = decode(2.0, text.data, text.len, room.data, &raw mut room.len);
@@ -287,7 +287,7 @@ exported! {
         -5
     }
 
-    /// What the process is.
+    /// The kind of process.
     fn ngx_http_lua_ffi_get_process_type() -> c_int {
         process(0.0)
     }

@@ -44,7 +44,7 @@ struct Regex {
     replacement: Option<Box<(ComplexValue, Vec<u8>)>>,
 }
 
-/// What a template is filled with.
+/// The values that a template is filled with.
 struct Engine {
     subject: *const u8,
     regex: *const Regex,
@@ -66,7 +66,7 @@ fn name_table(text: &[u8], places: &[i32]) -> (Box<[u8]>, usize) {
     (table.into(), entry)
 }
 
-/// What a template comes to, copied where there is room; how many bytes.
+/// Fills a template and copies the result if there is room. Returns the number of bytes.
 ///
 /// # Safety
 /// Rule 1 of `core.rs`: the engine was begun with a subject and an expression that live.
@@ -176,7 +176,7 @@ exported! {
         }
     }
 
-    /// What replaces matches of the expression: 0, or -1.
+    /// Compiles the template that replaces matches of an expression: 0, or -1.
     fn ngx_http_lua_ffi_compile_replace_template(
         regex: *mut c_void,
         text: *const c_uchar,
@@ -196,13 +196,13 @@ exported! {
         code
     }
 
-    /// What fills templates.
+    /// Makes an engine that fills templates.
     fn ngx_http_lua_ffi_create_script_engine() -> *mut c_void {
         let engine = Engine { subject: ptr::null(), regex: ptr::null(), count: 0 };
         Box::into_raw(Box::new(engine)).cast()
     }
 
-    /// What the next template is filled with.
+    /// Sets the values for the next template.
     fn ngx_http_lua_ffi_init_script_engine(
         engine: *mut c_void,
         subject: *const c_uchar,

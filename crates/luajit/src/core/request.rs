@@ -1,4 +1,4 @@
-//! What a request has: variables, heads, arguments, its phase, how it ends.
+//! Functions of requests: variables, heads, arguments, the phase, ends.
 #![expect(unsafe_code, reason = "pointers that C gives")]
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
@@ -414,7 +414,7 @@ exported! {
         })
     }
 
-    /// What the function makes of a text.
+    /// The result of the function for a text.
     fn ngx_http_lua_ffi_ndk_set_var_get(
         request: Request,
         function: *const c_void,

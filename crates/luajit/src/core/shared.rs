@@ -175,7 +175,7 @@ exported! {
         std::ptr::without_provenance_mut(number)
     }
 
-    /// What is under a key: 0 with its type (0 for nothing), -1 with words.
+    /// The value of a key: 0 with its type (0 for none), -1 with an error text.
     fn ngx_http_lua_ffi_shdict_get(
         zone: *mut c_void,
         key: *const c_uchar,

@@ -118,7 +118,7 @@ impl Rules {
         self.add_unix(verdict);
     }
 
-    /// What holds for an address, or for a unix socket.
+    /// The verdict for an address, or for a unix socket.
     fn find(&self, ip: Option<IpAddr>) -> Option<Verdict> {
         let v4 =
             |ip: u32| self.v4.iter().find(|rule| ip & rule.mask == rule.address).map(|rule| rule.verdict);

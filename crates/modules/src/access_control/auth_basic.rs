@@ -212,7 +212,7 @@ struct Asked<'r> {
     realm: &'r [u8],
 }
 
-/// What a user file has said.
+/// The result of a look into a user file.
 enum Found {
     Right,
     Wrong,
@@ -257,7 +257,7 @@ fn judge(exchange: &mut Exchange<'_, '_>, found: Result<Found, Problem>, asked: 
     Some(challenge(exchange, asked.realm))
 }
 
-/// What a pool for files has found out.
+/// The result of a pool for files.
 enum LookedUp {
     Known(Found),
     /// The rest takes long.
@@ -352,7 +352,7 @@ impl<'u> Search<'u> {
         Progress::Open
     }
 
-    /// What the file has for the user.
+    /// The password that the file has for the user.
     fn stored(&self) -> Option<&[u8]> {
         (self.place == LinePart::Password).then_some(&self.stored)
     }

@@ -147,7 +147,7 @@ struct Limit {
     most: u64,
 }
 
-/// What became of a request, and where it is counted until it ends.
+/// The verdict on a request, and where it is counted until it ends.
 struct LimitOutcome {
     status: Status,
     _marks: Marks,

@@ -58,7 +58,7 @@ static LIMIT_CONF: ConfKey<LimitConf<Limit>> = ConfKey::new(Level::Location);
 struct Limit {
     zone: Arc<LimitZone<Rate>>,
     burst: u64,
-    /// What is beyond the rate by no more than this does not wait.
+    /// An excess up to this does not wait.
     delay: u64,
 }
 
@@ -75,8 +75,8 @@ fn dry_run_text(refusal: &Refusal) -> &'static str {
     if *refusal.dry_run { ", dry run" } else { "" }
 }
 
-/// What became of a request; kept with it, so that it is counted once however it is redirected, and
-/// whatever subrequests it makes.
+/// The verdict on a request; kept with it, so that it is counted once however it is redirected, and whatever
+/// subrequests it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Passed,
@@ -174,7 +174,7 @@ impl std::fmt::Display for Requests {
     }
 }
 
-/// What the limits of a location say together. Excess is in thousandths of a request.
+/// The common verdict of the limits of a location. Excess is in thousandths of a request.
 enum Verdict<'c> {
     /// No key has a value.
     Unlimited,
@@ -214,7 +214,7 @@ impl<'c> Applied<'c> {
         Verdict::Rejected { by: self.zone(), excess }
     }
 
-    /// What the excess would be with this request.
+    /// The excess with this request.
     fn peek(&self, now_ms: u64) -> u64 {
         self.rate.excess(self.zone().table().get(self.key), now_ms)
     }

@@ -18,7 +18,7 @@ use clearway_zone::{Zone, Zones};
 /// The smallest zone that nginx accepts, bytes: eight pages.
 const ZONE_MIN_BYTES: u64 = 8 * 4096;
 
-/// What lines about refused requests may be.
+/// The levels that lines about refused requests may have.
 const LOG_LEVELS: [(&str, LogLevel); 4] = [
     ("info", LogLevel::Info),
     ("notice", LogLevel::Notice),
@@ -114,7 +114,7 @@ impl<R: Send + Sync + 'static> Family<R> {
     }
 }
 
-/// What is in a zone is of the values of one key.
+/// Checks that a zone is used with one key only.
 fn check_key(zone: &Zone, word: &str, key: &[u8]) -> Result<(), Vec<u8>> {
     zone.check_label(key).map_err(|previous| {
         let parts: [&dyn AsRef<[u8]>; 8] = [
@@ -154,7 +154,7 @@ pub(crate) fn zone_and_size(directive: &Directive, arg: &Bytes, zone: &[u8]) -> 
     Ok((arg.slice_ref(&zone[..at]), bytes))
 }
 
-/// What a level says: which limits hold, and what becomes of a request that exceeds one.
+/// The settings of a level: its limits, and the fate of a request that exceeds one.
 pub(crate) struct LimitConf<L> {
     pub(crate) limits: Setting<Vec<L>>,
     pub(crate) refusal: Refusal,
@@ -175,7 +175,7 @@ impl<L: Clone> Merge for LimitConf<L> {
 }
 
 settings! {
-    /// What becomes of a request that is refused.
+    /// The fate of a request that is refused.
     pub(crate) struct Refusal {
         pub(crate) log_level: Setting<LogLevel> = LogLevel::Error,
         pub(crate) status: Setting<u16> = 503,
@@ -197,7 +197,7 @@ impl Refusal {
     }
 }
 
-/// What the first subrequest that was counted has come to, where the request of the client was not.
+/// The verdict on the first subrequest that was counted, if the client's request was not.
 struct OfSubrequest<T>(OnceLock<T>);
 
 impl<T> Default for OfSubrequest<T> {
@@ -233,7 +233,7 @@ pub(crate) fn conclude<T: Send + Sync>(
     }
 }
 
-/// What became of a request, or the subrequest that was counted in its place.
+/// The verdict on a request, or on the subrequest that was counted in its place.
 pub(crate) fn conclusion<T: Send + Sync, R>(
     request: &Request<'_>,
     key: &'static ConclusionKey<T>,

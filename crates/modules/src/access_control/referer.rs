@@ -28,7 +28,7 @@ pub static REFERER: Module = Module {
 
 /// Longest name of a host in a `Referer`, bytes.
 const HOST_MAX_BYTES: usize = 256;
-/// What is shorter is no URL.
+/// A shorter text is no URL.
 const URL_MIN_BYTES: usize = b"http://i.ru".len();
 
 const SERVER_LOCATION: Contexts = context::SERVER.or(context::LOCATION);
@@ -115,7 +115,7 @@ struct Lists {
     outer: Vec<Arc<List>>,
 }
 
-/// What a level lists.
+/// The list of a level.
 struct List {
     hosts: Mutex<Hosts>,
     regexes: Vec<Regex>,
@@ -127,7 +127,7 @@ struct List {
 /// Names of hosts while they are gathered.
 struct Hosts {
     names: Builder<usize>,
-    /// What must follow, by what `names` has; an empty one is nothing.
+    /// The required beginnings of paths, by the values of `names`; an empty one requires nothing.
     paths: Vec<Bytes>,
 }
 
@@ -148,7 +148,7 @@ enum ServerNamesWanted {
     Yes,
 }
 
-/// What is valid beside hosts.
+/// Values that are valid beside hosts.
 struct Flags {
     absent: Verdict,
     blocked: Verdict,
@@ -309,7 +309,7 @@ impl RefererConf {
     }
 }
 
-/// What stands behind `http://` or `https://`.
+/// The text behind `http://` or `https://`.
 fn without_scheme(url: &[u8]) -> Option<&[u8]> {
     if url.len() < URL_MIN_BYTES {
         return None;

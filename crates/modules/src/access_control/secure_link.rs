@@ -167,7 +167,8 @@ fn check(load: &mut Load) -> Result<(), Error> {
 }
 
 impl LinkConf {
-    /// What the request has for a link, and what its hash is made of; none where there are no such links.
+    /// The link of the request, and the value of which its hash is made; `None` if the location has no such
+    /// links.
     fn link<'c>(&'c self, view: &View<'_, 'c>) -> Option<(clearway_http::Text<'c>, &'c Value)> {
         let (link, md5) = (self.link.as_ref()?, self.md5.as_ref()?);
         self.secret.is_none().then(|| (link.eval(view), md5))

@@ -98,7 +98,7 @@ fn set_buffering(
     Ok(())
 }
 
-/// What stands behind the format.
+/// The parameters behind the format.
 #[derive(Default)]
 struct Options {
     size: u64,

@@ -41,7 +41,7 @@ enum Part {
     Variable(VariableId),
 }
 
-/// What becomes of the values of variables.
+/// The escaping of the values of variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
     /// `\xXX`; a dash for a variable that has no value.

@@ -117,7 +117,7 @@ static KNOWN: ConfKey<Known> = ConfKey::new(Level::Main);
 static LOG_CONF: ConfKey<LogConf> = ConfKey::new(Level::Location);
 
 settings! {
-    /// What logs of all levels share.
+    /// State that logs of all levels share.
     struct Known {
         formats: Own<Vec<Arc<Format>>> = vec![Arc::new(Format::combined())],
         files: Own<Vec<File>> = Vec::new(),

@@ -30,7 +30,7 @@ const PLACES: usize = 16 * 1024;
 const WAYS: usize = 4;
 /// Names whose first request is remembered.
 const SEEN: usize = 8 * 1024;
-/// What a copy takes besides its contents and its name, bytes.
+/// Memory of a copy in addition to its contents and its name, bytes.
 const OVERHEAD_BYTES: usize = 256;
 /// Places that are looked at for something to let go of, per copy that is made.
 const SWEEP_PLACES: usize = 64;
@@ -56,7 +56,7 @@ static OUTDATED: Counter = Counter::new(
     "Copies of small files whose file had changed when it was asked for again.",
 );
 
-/// What is counted here.
+/// The metrics of this file.
 pub(super) static ALL: &[Metric] =
     &[Metric::Counter(&MADE), Metric::Counter(&EVICTED), Metric::Counter(&OUTDATED)];
 
@@ -75,7 +75,7 @@ pub(crate) struct FileCopy {
 }
 
 impl FileCopy {
-    /// What it was when it was copied.
+    /// The status of the file when it was copied.
     pub(crate) fn stat(&self) -> &Stat {
         &self.stat
     }

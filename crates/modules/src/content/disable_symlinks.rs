@@ -28,7 +28,7 @@ static DIRECTIVES: &[Spec<Load>] = &[Spec {
 
 static SYMLINKS_CONF: ConfKey<Setting<Disabled>> = ConfKey::new(Level::Location);
 
-/// What the directive says.
+/// The parameters of the directive.
 #[derive(Clone, Default)]
 struct Disabled {
     which: Which,
@@ -43,7 +43,7 @@ enum Which {
     OfOthers,
 }
 
-/// What is done with symbolic links in one path.
+/// The treatment of symbolic links in one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkRule {
     /// Links are followed.
@@ -91,7 +91,7 @@ fn read(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), Error>
     Ok(())
 }
 
-/// What is done with links in `path`.
+/// The treatment of links in `path`.
 pub(crate) fn rule(view: &View<'_, '_>, path: &[u8]) -> LinkRule {
     let Disabled { which, from } = &**view.request.conf(&SYMLINKS_CONF);
     if *which == Which::None {

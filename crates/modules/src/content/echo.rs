@@ -38,7 +38,7 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
 
 static ECHO_CONF: ConfKey<EchoConf> = ConfKey::new(Level::Location);
 
-/// What is kept of a request while its commands run.
+/// The state of a request while its commands run.
 static STATE: ContextKey<EchoState> = ContextKey::new(Lasts::UntilRedirect);
 
 /// Subrequests that the filter is to put into the body.
@@ -46,16 +46,16 @@ static PENDING: ContextKey<Pending> = ContextKey::new(Lasts::ToTheEnd);
 
 #[derive(Default)]
 struct EchoState {
-    /// What `$echo_it` is.
+    /// The value of `$echo_it`.
     item: Option<Vec<u8>>,
-    /// What is taken from the time since the request began, milliseconds.
+    /// Milliseconds to be subtracted from the time since the request began.
     timer_began_ms: u64,
 }
 
 #[derive(Default)]
 struct Pending(Mutex<VecDeque<(Subrequest, Verb)>>);
 
-/// What a location says.
+/// The settings of a location.
 struct EchoConf {
     /// Shared with the blocks of its `if`s.
     commands: Arc<Vec<Command>>,
@@ -134,7 +134,7 @@ impl Verb {
     }
 }
 
-/// What stands behind a directive: options, which have no variables in them, and then arguments.
+/// The words behind a directive: options, which have no variables in them, and then arguments.
 #[derive(Clone)]
 struct Arguments {
     line: LineEnd,
@@ -164,7 +164,7 @@ impl Arguments {
         out.into()
     }
 
-    /// What they are now.
+    /// Their values now.
     fn eval(&self, view: &View<'_, '_>) -> Vec<Vec<u8>> {
         let eval = |value: &Value| {
             let mut out = Vec::new();
@@ -195,7 +195,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     Some(Box::new(Surrounding { before: &conf.before, after: &conf.after }))
 }
 
-/// What is still to be put around a body.
+/// The text that is still to be put around a body.
 struct Surrounding<'a> {
     before: &'a [Arguments],
     after: &'a [Arguments],

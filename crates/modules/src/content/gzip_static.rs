@@ -64,7 +64,7 @@ enum Who {
     All,
 }
 
-/// What is done with a file that is there.
+/// The use of a file that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Sent,

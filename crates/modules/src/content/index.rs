@@ -94,7 +94,7 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     }
 }
 
-/// What may answer for a directory.
+/// The files that may answer for a directory.
 struct Candidates {
     /// Ends in a slash as a rule.
     directory: Vec<u8>,
@@ -118,7 +118,7 @@ impl Candidates {
 /// How the names are looked up, and at last the directory.
 type Lookups = Vec<Names>;
 
-/// What looking for the candidates came to.
+/// The result of looking for the candidates.
 enum LookupOutcome {
     Found(usize, Stat),
     None,
@@ -150,7 +150,7 @@ fn redirect(request: &Request<'_>, path: Vec<u8>) -> Step<'static> {
     Step::Respond(Answer::Redirect(Box::new(Redirect { path, args })))
 }
 
-/// What was found, or the same again on a pool.
+/// Returns a result, or does the same again on a pool.
 macro_rules! done {
     ($attempt:expr) => {
         match $attempt {
@@ -232,7 +232,7 @@ impl Candidates {
 
 /// Links where there may be none.
 const LINKS: &[Code] = &[Code::MLINK, Code::LOOP];
-/// What is said of a candidate without a look at its directory.
+/// Errors of a candidate that are answered without a look at its directory.
 const DIRECT_ANSWERS: &[Code] = &[Code::MLINK, Code::LOOP, Code::NOTDIR, Code::NAMETOOLONG, Code::ACCESS];
 
 /// Why the first name was not there, if it is the directory's fault.

@@ -67,7 +67,7 @@ impl Lookup {
         }
     }
 
-    /// What is behind a name, unless finding out may wait.
+    /// The status of the file with this name, unless finding it may wait.
     pub(crate) fn stat(self, path: &[u8]) -> Attempt<Answer<Stat>> {
         if !self.follows_links() {
             return match self.open(path) {
@@ -81,7 +81,7 @@ impl Lookup {
         }
     }
 
-    /// What is behind a name. **Blocks.**
+    /// The status of the file with this name. **Blocks.**
     pub(crate) fn stat_blocking(self, blocking: &Blocking, path: &[u8]) -> Answer<Stat> {
         if !self.follows_links() {
             return self.open_blocking(blocking, path).map(|opened| *opened.stat());

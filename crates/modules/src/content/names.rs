@@ -20,7 +20,7 @@ const READ_AHEAD_MIN_BYTES: u64 = 128 * 1024;
 
 static SEEN: ContextKey<Seen> = ContextKey::new(Lasts::ToTheEnd);
 
-/// What a request found behind a name on its way to what answers it.
+/// The name that a request has looked up last, and its status.
 struct Seen {
     path: Vec<u8>,
     stat: Stat,
@@ -35,7 +35,7 @@ pub(crate) struct Names {
     cache: Option<CacheUse>,
 }
 
-/// What opening a name comes to.
+/// The result of opening a name.
 pub(crate) enum Search {
     /// The cache knows.
     Known(Result<Found, Failed>),
@@ -45,21 +45,21 @@ pub(crate) enum Search {
     Cold(Question),
 }
 
-/// What is to be found out.
+/// The question to a pool.
 pub(crate) struct Question {
     lookup: Lookup,
-    /// What was behind the name before.
+    /// The entry for the name so far.
     held: Option<Held>,
 }
 
-/// What was found out.
+/// The answer of the pool.
 pub(crate) enum Reply {
     /// The name still leads to the same file.
     Same(Held),
     Opened(Opened),
 }
 
-/// What is behind a name.
+/// The object with a name.
 pub(crate) enum Found {
     /// A regular file of this request's own.
     Opened(Opened, FileAccess),
@@ -89,13 +89,13 @@ impl Names {
         }
     }
 
-    /// What the request was told that is behind a name, if that was just now.
+    /// The status that the request got for the name, if that was just now.
     pub(crate) fn told(&self, request: &Request<'_>, path: &[u8]) -> Option<Stat> {
         let seen = request.context(&SEEN)?;
         (self.are_plain() && seen.at_ms == request.now_ms() && seen.path == path).then_some(seen.stat)
     }
 
-    /// What is behind a name, unless finding out may wait.
+    /// The status of the file with this name, unless finding it may wait.
     pub(crate) fn stat(&self, path: &[u8]) -> Attempt<Result<Stat, Failed>> {
         if let Some(known) = self.known_stat(path) {
             return Attempt::Done(known);
@@ -107,7 +107,7 @@ impl Names {
         found
     }
 
-    /// What is behind a name. **Blocks.**
+    /// The status of the file with this name. **Blocks.**
     pub(crate) fn stat_blocking(&self, blocking: &Blocking, path: &[u8]) -> Result<Stat, Failed> {
         if let Some(known) = self.known_stat(path) {
             return known;
@@ -168,7 +168,7 @@ impl Names {
         }
     }
 
-    /// What a reply means to a request, and to the cache.
+    /// Applies a reply to a request, and to the cache.
     pub(crate) fn settle(
         &self,
         request: &Request<'_>,
@@ -232,7 +232,7 @@ impl Question {
         self.lookup.open_blocking(blocking, path).map(Reply::Opened)
     }
 
-    /// What the name stood for, unless that was nothing.
+    /// The former status of the name, if there was a file.
     fn known(&self) -> Option<Stat> {
         self.held.as_ref()?.stat()?.ok()
     }

@@ -257,7 +257,7 @@ fn hex(number: u32) -> [u8; 8] {
     (digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
 }
 
-/// What is sent.
+/// The body to send.
 enum Body {
     /// All of it.
     Memory(Bytes),

@@ -71,7 +71,7 @@ struct Try {
     kind: Wanted,
 }
 
-/// What has to be there under a name.
+/// The kind of object that a name has to lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     File,
@@ -156,7 +156,7 @@ fn redirect(target: Vec<u8>) -> Answer {
 }
 
 struct Candidate {
-    /// What stands in place of the path.
+    /// The text in place of the path.
     name: Vec<u8>,
     /// Where it is looked for.
     path: Vec<u8>,

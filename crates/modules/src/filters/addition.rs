@@ -110,7 +110,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     Some(Box::new(Addition { before: uri(&conf.before), after: uri(&conf.after) }))
 }
 
-/// What is still to be added.
+/// The text that is still to be added.
 struct Addition<'a> {
     before: Option<&'a Bytes>,
     after: Option<&'a Bytes>,

@@ -176,7 +176,7 @@ settings! {
     }
 }
 
-/// What `charset` or `source_charset` says.
+/// The value of `charset` or `source_charset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     Off,
@@ -197,7 +197,7 @@ impl Charsets {
         })
     }
 
-    /// What converts from one charset to another, if there is a map.
+    /// The filter that converts from one charset to another, if there is a map.
     fn recoder(&self, from: usize, to: usize) -> Option<Box<dyn BodyFilter + '_>> {
         let is_between = |map: &&CharsetMap| map.between == [from, to] || map.between == [to, from];
         let CharsetMap { between, table } = self.maps.iter().find(is_between)?;
@@ -303,8 +303,8 @@ impl<'c> Charset<'c> {
         Self { index: charsets.find(&name), name }
     }
 
-    /// What the configuration says; `None` when it says nothing. nginx closes the connection where a
-    /// variable has no value; here it says nothing then.
+    /// The charset of the configuration; `None` if there is none. nginx closes the connection if a variable
+    /// has no value; here that is no charset.
     fn chosen(choice: Choice, charsets: &'c Charsets, view: &View<'_, 'c>) -> Option<Self> {
         match choice {
             Choice::Off => None,
@@ -354,7 +354,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     Some(recoder)
 }
 
-/// What another server has asked for (`X-Accel-Charset`), whatever the location says.
+/// The charset that another server has asked for (`X-Accel-Charset`), whatever the location says.
 fn asked_for<'c>(request: &Request<'c>, charsets: &'c Charsets, name: &[u8]) -> Option<Charset<'c>> {
     let index = charsets.find(name);
     if index.is_none() {

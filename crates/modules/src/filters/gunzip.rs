@@ -26,9 +26,9 @@ pub static GUNZIP: Module = Module {
 
 /// Bytes passed on at once at most.
 const OUT_MAX_BYTES: u64 = 32 * 1024;
-/// What is made in one turn at most, and one buffer more, bytes.
+/// The most bytes that are made in one turn; one buffer may come on top.
 const TURN_BYTES: usize = 64 * 1024;
-/// What a further member of a file counts for in a turn, bytes: a decompressor is made for it.
+/// The cost of a further member of a file in a turn, bytes: a decompressor is made for it.
 const MEMBER_COST_BYTES: usize = 8 * 1024;
 /// The window of gzip, bits.
 const WINDOW_BITS: u8 = 15;
@@ -103,7 +103,7 @@ struct Inflate {
     /// Size of the buffers that are passed on, bytes.
     out_bytes: usize,
     out: Vec<u8>,
-    /// What is to be decompressed in later turns, with what comes behind each part.
+    /// Input to be decompressed in later turns, each with its mark.
     compressed: VecDeque<(Bytes, Mark)>,
     member: Member,
     progress: Progress,
@@ -187,7 +187,7 @@ impl Inflate {
         }
     }
 
-    /// What stands behind an input that was decompressed.
+    /// Handles the end of an input that was decompressed.
     fn end(&mut self, mark: Mark, next: &mut Next<'_, '_>) {
         match mark {
             Mark::More => {}

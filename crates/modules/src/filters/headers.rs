@@ -146,7 +146,7 @@ settings! {
     }
 }
 
-/// What is added at a level.
+/// The headers that a level adds.
 struct Additions {
     /// Shared by the levels that inherit them.
     lines: Arc<Vec<Header>>,
@@ -169,7 +169,7 @@ struct Header {
     when: When,
 }
 
-/// What a header does to those that are there.
+/// The effect of a header on existing ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Add,

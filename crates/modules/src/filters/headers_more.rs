@@ -132,7 +132,7 @@ struct Command {
     effect: Effect,
 }
 
-/// What becomes of lines that are there.
+/// The effect on existing lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Replace,

@@ -17,7 +17,7 @@ pub static NOT_MODIFIED: Module = Module { name: "not_modified", filters: FILTER
 
 static FILTERS: &[FilterSpec] = &[FilterSpec { enabled: |_| true, filter }];
 
-/// What the conditions of a request come to.
+/// The result of the conditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The client wants the response.

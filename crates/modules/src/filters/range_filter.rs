@@ -22,7 +22,7 @@ static FILTERS: &[FilterSpec] = &[FilterSpec { enabled: |_| true, filter }];
 
 /// The largest number that a position may be.
 const POSITION_MAX: u64 = i64::MAX as u64;
-/// What a part is taken to cost beside its bytes, where `max_ranges` does not say how many there may be.
+/// The assumed cost of a part in addition to its bytes, if `max_ranges` does not limit their number.
 const PART_COST_BYTES: u64 = 256;
 /// How much more than the whole the parts may cost then.
 const PARTS_EXTRA_BYTES: u64 = 4096;
@@ -85,7 +85,7 @@ fn is_the_one_meant(request: &Request<'_>, head: &ResponseHead<'_>) -> bool {
     head.last_modified.is_some() && date::parse_http_date(condition) == head.last_modified
 }
 
-/// What a `Range` asks for.
+/// The parts that a `Range` asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     /// As if there were none.
@@ -200,9 +200,9 @@ impl BodyFilter for One {
 struct Several {
     parts: Vec<Range<u64>>,
     length: u64,
-    /// What stands before each part, up to its range.
+    /// The text in front of each part, up to its range.
     separator: Vec<u8>,
-    /// What stands behind the last one.
+    /// The text behind the last part.
     end: Vec<u8>,
 }
 

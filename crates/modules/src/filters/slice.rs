@@ -85,7 +85,7 @@ static ASKED_PART: ContextKey<AskedPart> = ContextKey::new(Lasts::Common);
 #[derive(Default)]
 struct AskedPart(TaskCell<Option<Arc<Slice>>>);
 
-/// What the variable is in a request, up to an internal redirect. One task reads and writes.
+/// The state of the variable in a request, up to an internal redirect. One task reads and writes.
 struct Slice {
     /// Where the next part begins, or one of the two numbers below, which no position is.
     start: AtomicU64,
@@ -263,7 +263,7 @@ impl Slice {
     }
 }
 
-/// What `Content-Range` says: the first byte, the one behind the last, and how long all of it is.
+/// The values of `Content-Range`: the first byte, the one behind the last, and the length of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ContentRange {
     start: u64,

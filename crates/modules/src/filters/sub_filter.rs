@@ -34,11 +34,11 @@ pub static SUB_FILTER: Module = Module {
 
 /// Texts that one level may replace.
 const PATTERNS_MAX: usize = 255;
-/// What is looked through in one turn, bytes.
+/// Input that is searched in one turn, bytes.
 const TURN_IN_BYTES: usize = 64 * 1024;
-/// What is made in one turn, bytes, and one more replacement at most.
+/// Output that is made in one turn, bytes; one more replacement may come on top.
 const TURN_OUT_BYTES: usize = 64 * 1024;
-/// What is passed on by itself; less is gathered, bytes.
+/// The least output that is passed on by itself, bytes; less is gathered.
 const PIECE_MIN_BYTES: usize = 4 * 1024;
 /// Replaced whatever `sub_filter_types` says.
 const ALWAYS: &str = "text/html";
@@ -118,7 +118,7 @@ settings! {
     }
 }
 
-/// What is replaced by what.
+/// The texts and their replacements.
 #[derive(Default)]
 struct Pairs {
     list: Vec<Pair>,
@@ -194,7 +194,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     }))
 }
 
-/// What looks for the texts of a request, and what they are replaced by; `None` if there are none.
+/// The searcher for the texts of a request, and their replacements; `None` if there are none.
 fn searcher<'c>(pairs: &'c Pairs, view: &View<'_, 'c>) -> Option<(Cow<'c, Searcher>, Vec<&'c Value>)> {
     if let Some(searcher) = pairs.searcher() {
         let replacements = pairs.list.iter().map(|pair| &pair.replacement).collect();
@@ -224,12 +224,12 @@ enum Repetition {
 struct Substitute<'c> {
     searcher: Cow<'c, Searcher>,
     replacements: Vec<&'c Value>,
-    /// What texts are replaced by, once they were found.
+    /// The replacements of texts that were found.
     made: Vec<Option<Bytes>>,
     repetition: Repetition,
-    /// What may be the beginning of a text; shorter than the longest.
+    /// The possible beginning of a text; shorter than the longest.
     held: Vec<u8>,
-    /// What is to be looked through in later turns, with what comes behind each part.
+    /// Input to be searched in later turns, each with its mark.
     waiting: VecDeque<(Bytes, Mark)>,
     out: Vec<u8>,
 }
@@ -265,7 +265,7 @@ impl Substitute<'_> {
         }
     }
 
-    /// What was held back, with what comes behind it.
+    /// Joins the bytes that were held back with those behind them.
     fn join(&mut self, bytes: Bytes) -> Bytes {
         if self.held.is_empty() {
             return bytes;

@@ -47,7 +47,7 @@ pub(super) enum Op {
 /// `rewrite`
 pub(super) struct Rewrite {
     pub(super) regex: Regex,
-    /// What takes the place of the path, or where a redirect leads.
+    /// The new path, or the target of a redirect.
     pub(super) path: Value,
     /// New arguments of a path.
     pub(super) args: Option<Value>,
@@ -58,7 +58,7 @@ pub(super) struct Rewrite {
     pub(super) turn: Turn,
 }
 
-/// What follows a `rewrite` that matched.
+/// The step after a `rewrite` that matched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The next instruction.
@@ -93,13 +93,13 @@ pub(super) struct Assign {
 /// `if`
 pub(super) struct If {
     pub(super) condition: Condition,
-    /// What the request is in from then on.
+    /// The location of the request from then on.
     pub(super) location: Option<LocationId>,
     /// Number of instructions that follow for the case that the condition holds.
     pub(super) body_len: usize,
 }
 
-/// What an `if` depends on.
+/// The condition of an `if`.
 pub(super) enum Condition {
     True(VariableId),
     Equal(VariableId, Value, Wanted),
@@ -115,13 +115,13 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// What the fact has to be.
+    /// The required value of the fact.
     pub(super) fn fact(self) -> bool {
         self == Self::Yes
     }
 }
 
-/// What is asked about a file.
+/// A question about a file.
 #[derive(Clone, Copy)]
 pub(super) struct FileTest {
     pub(super) property: Property,

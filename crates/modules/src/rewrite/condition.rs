@@ -9,7 +9,7 @@ use clearway_http::regex::Case;
 
 use super::code::{Condition, FileTest, Property, Wanted};
 
-/// What the arguments of an `if` come to.
+/// Reads the arguments of an `if`.
 pub(super) fn read(load: &mut Load, directive: &Directive) -> Result<Condition, Error> {
     let invalid = |word: &Bytes| directive.error(message(&[&"invalid condition \"", word, &"\""]));
     let words = words(&directive.args).map_err(|word| invalid(&word))?;

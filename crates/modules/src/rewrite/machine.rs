@@ -20,7 +20,7 @@ use crate::content::files::{ABSENT, Failure, is_any, log_failure, on_pool};
 use crate::content::lookup::Failed;
 use crate::content::names::Names;
 
-/// What is made room for beside the path and the arguments of a request that are written into others, bytes.
+/// Room beside the path and the arguments of a request that are written into others, bytes.
 const ADDED_BYTES: usize = 32;
 
 /// Executes the code of a level.
@@ -54,7 +54,7 @@ enum Groups {
     Decoded,
 }
 
-/// What is told of matches (`rewrite_log`).
+/// Whether matches are logged (`rewrite_log`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Log {
     Nothing,
@@ -68,13 +68,13 @@ enum Pause<'c> {
     Script(&'c Assign),
 }
 
-/// What it goes on behind.
+/// The wait before it goes on.
 enum Waits<'c> {
     File(Question<'c>),
     Script(&'c Assign),
 }
 
-/// What a condition wants to know of a file, and only a pool can say without blocking the loop.
+/// A condition's question about a file, which only a pool can answer without blocking the loop.
 struct Question<'c> {
     path: Vec<u8>,
     names: Names,
@@ -254,7 +254,7 @@ fn enter(exchange: &mut Exchange<'_, '_>, if_: &If) {
     }
 }
 
-/// What is known of a condition.
+/// The answer to a condition, as far as it is known.
 enum Verdict<'c> {
     Holds(bool),
     Ask(Question<'c>),
@@ -309,7 +309,7 @@ impl<'c> Machine<'c> {
                 add_args(exchange, rewrite, b"&", &mut args);
                 Some(args)
             }
-            // What is not there is not made empty.
+            // Arguments that are missing do not become empty ones.
             None => (!rewrite.keeps_args && exchange.request.args_found().is_some()).then(Vec::new),
         };
         let request = &mut *exchange.request;

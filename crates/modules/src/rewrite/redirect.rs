@@ -29,7 +29,7 @@ pub(super) fn unescape(url: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// What stands behind a `%`. Returns the byte that was decoded, if one was.
+/// Decodes the text behind a `%`. Returns the byte, if it was valid.
 fn take_escape(rest: &mut &[u8], out: &mut Vec<u8>) -> Option<u8> {
     let (&first, behind) = rest.split_first()?;
     *rest = behind;

@@ -30,7 +30,7 @@ pub(crate) struct Acceptor {
     pub(crate) keys: Keys,
     /// Certificates that depend on the client, instead.
     pub(crate) named: Option<Named>,
-    /// What authorities say of the context's certificates.
+    /// OCSP answers about the context's certificates.
     pub(crate) stapling: Option<Arc<Stapling>>,
     pub(crate) sessions: Option<Arc<SessionCache>>,
     /// `ssl_session_timeout`, seconds.
@@ -74,12 +74,12 @@ impl Keys {
     }
 }
 
-/// What of a hello decides how much its answer computes.
+/// The parts of a hello that decide how much its answer computes.
 #[derive(Clone, Copy, Debug)]
 struct Wants {
     /// Whether signatures with elliptic curves will do.
     takes_cheap: bool,
-    /// What it says of a session.
+    /// The session that it claims.
     claim: Claim,
 }
 

@@ -9,7 +9,7 @@ use clearway_tls::Pair;
 use clearway_tls::files::{PairName, SystemFiles, full_name, place_of};
 use clearway_tls::objects::{self, ObjectCache};
 
-/// What a server says of its certificates.
+/// The certificates of a server, by names with variables.
 pub(crate) struct Named {
     /// `ssl_certificate` and `ssl_certificate_key`.
     pub(crate) values: Vec<(Value, Value)>,
@@ -25,7 +25,7 @@ pub(crate) struct NamedPair {
     pub(crate) pair: Pair,
 }
 
-/// What a look has come to.
+/// The result of a look.
 pub(crate) enum Reading {
     /// All of them are known.
     Known(Vec<NamedPair>),

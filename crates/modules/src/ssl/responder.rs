@@ -23,7 +23,7 @@ const TIMEOUT_MS: u64 = 60_000;
 const RESPONSE_MAX_BYTES: usize = 16_384;
 /// How many addresses of a responder are tried.
 const ADDRESSES_MAX: usize = 16;
-/// What a response has to be.
+/// The required type of a response.
 const CONTENT_TYPE: &[u8] = b"application/ocsp-response";
 const PORT: u16 = 80;
 
@@ -210,7 +210,7 @@ async fn exchange(lines: &Lines<'_>, remote: &Remote, request: &[u8]) -> Option<
     read_answer(&response).map_err(|fault| lines.say(Level::Error, format_args!("{fault}"))).ok()
 }
 
-/// What a future comes to, if it does so in time.
+/// The result of a future, if it comes in time.
 async fn in_time<F: Future>(lines: &Lines<'_>, timer: &Timer, future: F) -> Option<F::Output> {
     timer.arm(lines.means.home.now_ms() + TIMEOUT_MS);
     let mut future = pin!(future);
@@ -259,7 +259,7 @@ async fn receive(lines: &Lines<'_>, timer: &Timer, outbound: &Outbound) -> Optio
     None
 }
 
-/// What a responder has sent.
+/// The answer of a responder.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     code: u16,

@@ -38,7 +38,7 @@ use super::stapling::Stapling as StaplingOfServer;
 /// Sessions that OpenSSL keeps where nobody says how many.
 pub(crate) const BUILTIN_SESSIONS: u64 = 20_480;
 
-/// What contexts are made with.
+/// The state that contexts are made with.
 pub(crate) struct Maker {
     files: Arc<KeptFiles>,
     /// Where relative paths begin.
@@ -81,7 +81,7 @@ impl Maker {
         self.warnings.into_inner()
     }
 
-    /// What a server needs; nothing if it does not speak TLS.
+    /// The TLS settings of a server; `None` if it does not speak TLS.
     pub(crate) fn make(&self, conf: &SslConf) -> Result<Option<TlsConf>, Error> {
         if conf.certificates.len() > conf.keys.len() {
             let last = &conf.certificates[conf.certificates.len() - 1];
@@ -176,7 +176,7 @@ impl Maker {
         }))
     }
 
-    /// What nginx with OpenSSL 3.0 has not either.
+    /// Refuses options that nginx with OpenSSL 3.0 does not have either.
     fn check_unsupported(&self, conf: &SslConf) -> Result<(), Error> {
         super::ocsp::check(conf)?;
         if *conf.ech_files {
@@ -236,7 +236,7 @@ impl Maker {
         Ok(pairs)
     }
 
-    /// What authorities say of the certificates. A reload that changes nothing keeps what is known.
+    /// The OCSP answers of the certificates. A reload that changes nothing keeps those that are known.
     fn stapling(
         &self,
         conf: &SslConf,
@@ -492,7 +492,7 @@ fn has_pool() -> bool {
     !cfg!(feature = "testing") || std::env::var_os(INLINE).is_none()
 }
 
-/// What OpenSSL says of a text in which there is no key.
+/// OpenSSL's message for a text in which there is no key.
 fn undecoded(error: &LoadError) -> String {
     const NO_START_LINE: &str = "no start line";
     const REASON: &str = "error:1E08010C:DECODER routines::unsupported";
@@ -523,7 +523,7 @@ fn bad_value((name, value): Command<'_>) -> Reason {
     Reason::named(Library::Ssl, "BAD_VALUE").with_detail(format!("cmd={name}, value={value}"))
 }
 
-/// What OpenSSL says of the first group of a list that it cannot use: that of a command, or of
+/// OpenSSL's message for the first group of a list that it cannot use: that of a command, or of
 /// `ssl_ecdh_curve`.
 fn no_group(curve: &str, plan: &Plan<Pair>, command: Option<Command<'_>>) -> Error {
     let names = plan.groups.as_deref().unwrap_or(curve);
@@ -595,7 +595,7 @@ fn is_same_kind(one: &Pair, other: &Pair) -> bool {
     kind(one) == kind(other)
 }
 
-/// What makes a context the same as another one: all that it was made from.
+/// The identity of a context: a hash of all that it was made from.
 #[derive(Default)]
 struct Seal {
     sha1: Sha1,
@@ -622,7 +622,7 @@ impl Seal {
     }
 }
 
-/// What a server says besides the contents of files.
+/// The settings of a server beside the contents of files.
 struct Described<'a>(&'a SslConf);
 
 impl std::fmt::Debug for Described<'_> {
@@ -648,8 +648,8 @@ impl std::fmt::Debug for Described<'_> {
     }
 }
 
-/// What a configuration has made, by what it was made from: a reload that changes nothing of that keeps it,
-/// and with it what it holds.
+/// The objects that a configuration has made, by a hash of their sources. A reload with the same sources
+/// keeps them, with their state.
 struct Made<T>(Mutex<Vec<([u8; 32], Weak<T>)>>);
 
 static CONTEXTS: Made<Context> = Made(Mutex::new(Vec::new()));

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use clearway_http::{ConfKey, Level, Own, Setting, Value, Verify, settings};
 use clearway_tls::objects::ObjectCache;
 
-/// What each server says.
+/// The settings of each server.
 pub(crate) static SSL_CONF: ConfKey<SslConf> = ConfKey::new(Level::Server);
 
 /// Versions in the order of their age, as `ssl_protocols` names them.
 pub(crate) const PROTOCOLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 
 settings! {
-    /// What a server says.
+    /// The settings of a server.
     pub(crate) struct SslConf {
         /// `ssl_certificate`, in the order of the configuration.
         pub(crate) certificates: Setting<Vec<Bytes>>,

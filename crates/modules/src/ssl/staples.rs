@@ -40,7 +40,7 @@ pub(crate) struct Staples<'a> {
 }
 
 impl Staples<'_> {
-    /// What clients are told of the server's certificates.
+    /// Makes the OCSP answers for the server's certificates.
     ///
     /// # Errors
     /// nginx's words for a file that cannot be used.
@@ -77,7 +77,7 @@ impl Staples<'_> {
         ocsp::read_answer(&content).map_err(|error| said(&error))
     }
 
-    /// What is asked of a certificate.
+    /// The OCSP question about a certificate.
     ///
     /// # Errors
     /// Why nothing is.

@@ -47,11 +47,11 @@ pub(crate) struct Stapling {
     pub(crate) log: Arc<dyn Sink>,
 }
 
-/// What clients are told of one certificate.
+/// The OCSP answer about one certificate.
 pub(crate) enum OfPair {
-    /// What a file says (`ssl_stapling_file`), as long as the configuration holds.
+    /// The contents of a file (`ssl_stapling_file`), as long as the configuration is used.
     File(Arc<Pair>, Arc<[u8]>),
-    /// What its authority says.
+    /// The answer of its authority.
     Asked(Arc<Question>),
 }
 
@@ -109,7 +109,8 @@ impl Question {
 }
 
 impl Stapling {
-    /// What is known now, seconds since 1970. What is to be renewed is, by a task of `home`.
+    /// The answers that are known at `now_s`, seconds since 1970. Those that are due are renewed, by a task
+    /// of `home`.
     pub(crate) fn staples(&self, home: LoopRef, names: &AskedServers, now_s: u64) -> Vec<Staple<Pair>> {
         let mut staples = Vec::new();
         for of_pair in &self.of_pairs {

@@ -127,7 +127,7 @@ settings! {
     }
 }
 
-/// What is modern.
+/// The list of modern browsers.
 #[derive(Clone, Default)]
 struct Modern {
     /// From which versions on.
@@ -135,7 +135,7 @@ struct Modern {
     unlisted: Unlisted,
 }
 
-/// What browsers are that no directive speaks of.
+/// The age of browsers that no directive lists.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Unlisted {
     #[default]
@@ -186,7 +186,8 @@ impl Kind {
         ("konqueror", Self::Konqueror),
     ];
 
-    /// What stands before its name at least, the name, and what stands between it and the version, bytes.
+    /// The least number of bytes in front of its name, the name, and the number of bytes between that and the
+    /// version.
     const fn mark(self) -> (usize, &'static [u8], usize) {
         match self {
             Self::Opera => (0, b"Opera", 1),
@@ -273,7 +274,8 @@ impl BrowserConf {
 }
 
 impl Modern {
-    /// What the versions say. An Opera that is not listed is ancient: it might say that it is another one.
+    /// The age by its version. An Opera that is not listed is ancient: it might pretend to be another
+    /// browser.
     fn age(&self, agent: &[u8]) -> Option<Age> {
         let opera = (Kind::Opera, u64::MAX);
         let is_listed = self.versions.first().is_none_or(|&(kind, _)| kind == Kind::Opera);

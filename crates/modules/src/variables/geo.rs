@@ -118,7 +118,7 @@ struct Draft {
     warnings: Vec<Error>,
 }
 
-/// What lines with addresses are.
+/// The kind of lines with addresses.
 enum Entries {
     /// There was none yet.
     Unknown,

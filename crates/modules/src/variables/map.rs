@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use keys::Keys;
 
-/// What is made room for at first for the text that is looked up, bytes.
+/// Room that is made at first for the text that is looked up, bytes.
 const SOURCE_FIRST_BYTES: usize = 64;
 
 /// The module.
@@ -103,7 +103,7 @@ struct Map {
     default: Value,
 }
 
-/// What is looked up by text.
+/// The names that are looked up by text.
 enum Names {
     Exact(Keys<Value>),
     /// With wildcards; what they stand for, by index.
@@ -192,7 +192,7 @@ struct Draft {
     keep: Keep,
 }
 
-/// What texts may be.
+/// The kind of texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Exact,

@@ -142,7 +142,7 @@ fn put(conf: &UseridConf, uid: Option<Uid>, out: &mut Vec<u8>) -> Presence {
 
 static VISITOR: ContextKey<Visitor> = ContextKey::new(Lasts::Common);
 
-/// What is known of the visitor of a request and all its subrequests.
+/// The state of the visitor of a request and all its subrequests.
 #[derive(Default)]
 struct Visitor {
     got: OnceLock<Option<Got>>,
@@ -237,7 +237,7 @@ impl UseridConf {
         !matches!(&value[..], b"" | b"0")
     }
 
-    /// What the client has, if it has not the mark that it should have.
+    /// The cookie of a client that does not have the mark it should have.
     fn marked(&self, got: Got) -> Option<Sent> {
         let mark = (*self.mark)?;
         if got.value.get(UID_CHARS..UID_CHARS + 2) == Some(&[mark, b'=']) {
@@ -304,7 +304,7 @@ fn next(sequence: &AtomicU32, least: u32) -> u32 {
     taken.unwrap_or_else(|number| number)
 }
 
-/// What stands for the service where the configuration does not say it: the address of the server.
+/// The service, if the configuration does not set it: the address of the server.
 fn service_of(request: &Request<'_>) -> u32 {
     match request.local_address() {
         LocalAddress::Unix(_) => 0,

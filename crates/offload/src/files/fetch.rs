@@ -21,30 +21,30 @@ use super::{Opened, POLICY, now_ms};
 use crate::Blocking;
 use crate::faults::{self, Call};
 
-/// What a pool thread reads ahead of a response at most, bytes. Disks that seek want it large (with four
+/// The most bytes that a pool thread reads ahead of a response. Disks that seek want it large (with four
 /// spindles, 1 MiB has 2.8 times the throughput of 128 KiB), and it has to stay in memory until it is sent.
 pub(super) const COLD_READ_BYTES: u64 = 1 << 20;
-/// What is copied for a response at a time at most, bytes.
+/// The most bytes that are copied for a response at a time.
 pub(super) const COPY_BYTES: usize = 512 << 10;
-/// What may be copied at a time in any case: as much as nginx's `output_buffers` hold, bytes.
+/// Bytes that may be copied at a time in any case: as many as nginx's `output_buffers` hold.
 pub(super) const COPY_MIN_BYTES: usize = 64 << 10;
-/// What is read into memory at a time in any case, bytes.
+/// Bytes that are read into memory at a time in any case.
 const WARM_MIN_BYTES: usize = BLOCK_BYTES as usize;
-/// What all that is read for responses and all copies may take together before reads are kept short, bytes:
-/// disks and clients may be slow to bring and to take them. Mounts share it ([`Held::take`]).
+/// The most bytes of all reads for responses and all copies together before reads are kept short: disks and
+/// clients may be slow to bring and to take them. Mounts share it ([`Held::take`]).
 const HELD_MAX_BYTES: usize = 128 << 20;
 /// And at most this part of the memory that the process may have: what a disk is bringing can no more be
 /// pushed out of memory than a copy, and where there is nothing else left the kernel ends the process.
 const HELD_MAX_PART: usize = 8;
 /// Room in a copy's buffer for what goes before it, a response's head, bytes.
 const HEAD_BYTES: usize = 16 << 10;
-/// What the buffers of copies have, bytes: of large ones, and of those of `COPY_MIN_BYTES`.
+/// The sizes of buffers for copies, bytes: of large ones, and of those of `COPY_MIN_BYTES`.
 const LARGE_BYTES: usize = COPY_BYTES + HEAD_BYTES;
 const SMALL_BYTES: usize = COPY_MIN_BYTES + HEAD_BYTES;
-/// What is so short that it is copied anyway, rather than read twice, bytes.
+/// A part so short is copied in any case, rather than read twice, bytes.
 const COPY_ALWAYS_BYTES: u64 = 64 << 10;
-/// What was read so lately and is there when the next one asks for it is wanted, and not only on its way
-/// out of memory.
+/// A part that was read so lately, and is there when it is asked for again, is wanted, and not only on its
+/// way out of memory.
 const LATELY: Trust = Trust { read_ms: 3000, in_memory_ms: 10_000 };
 /// Where nothing can be asked, a pool thread that reads faster than this has found what it read in memory,
 /// or on a disk for which a loop could wait as well: for each read, ns.
@@ -72,7 +72,7 @@ pub(super) fn held_max_bytes() -> usize {
     *HELD_MAX
 }
 
-/// What a pool thread has done for a response.
+/// The result of a pool thread's work for a response.
 #[derive(Debug)]
 pub enum Fetched {
     /// A part of the file is in memory: the loop sends or reads it, soon.
@@ -284,8 +284,8 @@ impl Opened {
         Ok(size as u64)
     }
 
-    /// What it means that something was in memory, or was not. Behind what had to be read the kernel has
-    /// read ahead: that nobody has asked for it again.
+    /// The evidence in the fact that a part was in memory, or was not. Behind a part that had to be read the
+    /// kernel has read ahead: that is no evidence that it is wanted.
     fn weigh(&self, found: Found, range: &Range<u64>, now_ms: u32) -> Evidence {
         if found == Found::OnDisk {
             self.cold_ms.store(now_ms | 1, Ordering::Relaxed);

@@ -49,7 +49,7 @@ const NAME_FRESH_MS: u32 = 1000;
 /// A directory that was seen on a slow file system is taken to be there for a day, ms.
 const REMOTE_FRESH_MS: u32 = 24 * 3600 * 1000;
 
-/// What a loop got that asked for something about a file.
+/// The result of a loop's question about a file.
 #[derive(Debug)]
 #[must_use = "what is cold is for a pool"]
 pub enum Attempt<T> {
@@ -59,7 +59,7 @@ pub enum Attempt<T> {
     Cold,
 }
 
-/// What is done with work that may block (`aio`).
+/// The treatment of work that may block (`aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Operations that may block are for a pool; others are done at once.
@@ -69,7 +69,7 @@ pub enum Mode {
     Inline,
 }
 
-/// What the process knows about file systems, and what to do with what may block. Nothing is open.
+/// The process's knowledge of file systems, and the treatment of work that may block. Nothing is open.
 #[derive(Clone, Copy, Debug)]
 pub struct Files {
     policy: &'static Policy,
@@ -89,7 +89,7 @@ impl Files {
         Self { policy: Box::leak(Box::new(Policy::new())), mode }
     }
 
-    /// What is done with work that may block.
+    /// The treatment of work that may block.
     #[must_use]
     pub fn mode(self) -> Mode {
         self.mode
@@ -134,7 +134,7 @@ impl Files {
         self.wait_for(blocking, Some(directory), path, how)
     }
 
-    /// What is behind `path`, for a loop. Cheapest for names that are asked for all the time.
+    /// The status of the file at `path`, for a loop. Cheapest for names that are asked for all the time.
     ///
     /// # Errors
     /// As statx(2), EINVAL for a path with a NUL.
@@ -167,7 +167,7 @@ impl Files {
         Attempt::Done(found.map(|opened| *opened.stat()))
     }
 
-    /// What is behind `path`, however long that takes. **Blocks.**
+    /// The status of the file at `path`, however long that takes. **Blocks.**
     ///
     /// # Errors
     /// As statx(2), EINVAL for a path with a NUL.
@@ -244,7 +244,7 @@ impl Files {
 /// The policy that all files share, unless they are apart.
 static POLICY: Policy = Policy::new();
 
-/// What the process knows.
+/// The state that all files of the process share.
 #[derive(Debug)]
 struct Policy {
     hash: Hasher,
@@ -261,7 +261,7 @@ struct Policy {
     no_cached_walk: AtomicBool,
     /// Pool threads that look up names, on whatever mount.
     opens: AtomicU32,
-    /// What pool threads read for responses, and copies that these have.
+    /// Bytes that pool threads read for responses, and copies that these have.
     held: Holding,
     /// Effective user as far as it was asked for.
     euid: AtomicU32,

@@ -1,5 +1,5 @@
-//! What each mount allows to be known about its files: asked once per mount, on a pool thread, from the
-//! number that fstatfs(2) gives a file system, and corrected by what its calls answer.
+//! The properties of each mount: what can be known about its files. Found out once per mount, on a pool
+//! thread, from the number that fstatfs(2) gives a file system, and corrected by the results of calls.
 //!
 //! A table of fixed size, keyed by the mount's id. An entry is filled by the thread that swaps its key in;
 //! its class is 0 (unknown) until then. When the entries near an id's place are all taken, the first is given
@@ -21,7 +21,7 @@ pub(super) const BUSY_READS: u32 = 4;
 /// After an answer was late, only what is surely in memory is asked about for so long, ms.
 const LATE_FOR_MS: u32 = 1000;
 
-/// What can be known on a file system.
+/// The class of a file system, by what can be known about its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Class {
@@ -65,7 +65,7 @@ impl Class {
     }
 }
 
-/// What is known about one mount.
+/// The properties of one mount.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Mount {
@@ -76,7 +76,7 @@ pub(super) struct Mount {
     reads: AtomicU32,
     /// When an answer was late; 0: never.
     late_ms: AtomicU32,
-    /// What is held of its files ([`Held`](super::Held)).
+    /// Bytes of its files that are held ([`Held`](super::Held)).
     pub(super) held_bytes: AtomicUsize,
 }
 

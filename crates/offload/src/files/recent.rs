@@ -1,5 +1,5 @@
-//! What happened within the last seconds, as tables of hashes: an entry has one place, and a newer one
-//! pushes it out. Any thread, no locks: an entry is one word.
+//! Events of the last seconds, as tables of hashes: an entry has one place, and a newer one pushes it out.
+//! Any thread, no locks: an entry is one word.
 //!
 //! Times are milliseconds that wrap after 49 days; an entry that nobody touched for so long is taken for
 //! a new one. The hash is seeded, so that nobody outside can choose what collides.

@@ -1,5 +1,5 @@
-//! What loops did with files, counted per operation: done at once, found cold, given to a pool unasked,
-//! guessed wrongly. These are counted at every request, so each processor has counters of its own.
+//! Counts of the operations of loops on files: done at once, found cold, given to a pool at once, guessed
+//! wrongly. These are counted at every request, so each processor has counters of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +10,11 @@ use clearway_os::clock;
 const SHARDS: usize = 16;
 const OPERATIONS: usize = 3;
 const OUTCOMES: usize = 4;
-/// What was to take no time and took so long was a wrong guess, or the processor was not there, ms.
+/// An operation that should take no time and took so long was a wrong guess, or the processor was not there,
+/// ms.
 const LATE_MS: u64 = 10;
 
-/// What a loop wanted.
+/// The operation of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// To open a file.
@@ -24,7 +25,7 @@ pub enum Operation {
     Read,
 }
 
-/// What became of it.
+/// The outcome of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileOutcome {
     /// The operation was done on the loop.
@@ -42,7 +43,7 @@ const OPERATION: Label = Label {
     help: "`open` and `stat` of a name, `read` of a part of a file (which may be to send it).",
 };
 
-/// What was done with files.
+/// Operations on files.
 pub static OPERATIONS_TOTAL: Family = Family::new(
     Kind::Counter,
     "file_operations_total",
@@ -60,7 +61,7 @@ pub static OPERATIONS_TOTAL: Family = Family::new(
     },
 ]);
 
-/// What was done on loops and should not have been.
+/// Operations on loops that should have been a pool's.
 pub static WRONG_GUESSES_TOTAL: Family = Family::new(
     Kind::Counter,
     "file_wrong_guesses_total",
@@ -115,7 +116,7 @@ pub fn put_wrong_guesses(put: &mut Put<'_>) {
     }
 }
 
-/// What has been counted since the process started.
+/// The count since the process started.
 pub(super) fn value(operation: Operation, outcome: FileOutcome) -> u64 {
     let count = |shard: &Shard| shard.0[operation as usize][outcome as usize].load(Ordering::Relaxed);
     SHARED.iter().map(count).sum()

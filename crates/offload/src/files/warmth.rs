@@ -1,4 +1,4 @@
-//! What of a file is in memory, as a loop judges it before it sends or reads.
+//! A loop's judgement of which parts of a file are in memory, before it sends or reads.
 //!
 //! Asking a disk's page cache about a page that is not there starts to read it, which waits for seconds
 //! if the queue of the disk is full. So: the owner of a file asks by cachestat(2), which starts nothing;
@@ -23,7 +23,7 @@ use super::{Attempt, Mode, Opened, now_ms};
 
 /// Each of so many bytes of a range is asked about, and its last.
 const PROBE_BYTES: u64 = 512 << 10;
-/// What a response learned of a range counts for so long, ms: its client may be slow.
+/// How long a response trusts what it has learned about a range, ms: its client may be slow.
 const LEARNED_MS: u32 = 5000;
 /// Needs no asking.
 const SURE: Trust = Trust { read_ms: 0, in_memory_ms: 1000 };
@@ -34,7 +34,7 @@ const MUTE_BUSY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };
 /// Worth asking while the disk is busy.
 const LIKELY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };
 
-/// What one response has learned about the file that it sends.
+/// The knowledge of one response about the file that it sends.
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     /// Known to be in memory.
@@ -61,7 +61,7 @@ impl Learned {
     }
 }
 
-/// What a loop asks.
+/// Questions of a loop.
 impl Opened {
     /// Whether `count` bytes from `offset` can be sent or read by a loop, as far as anybody knows.
     #[must_use]
@@ -103,13 +103,13 @@ impl Opened {
 
 /// How a loop may read.
 enum Read {
-    /// What is in memory, and the kernel says if it is not.
+    /// The part is in memory, and the kernel reports it if it is not.
     Cached,
     /// Whatever happens.
     AnyWay,
 }
 
-/// What a loop decides.
+/// Decisions of a loop.
 impl Opened {
     fn judge(&self, range: Range<u64>, learned: &mut Learned) -> FileOutcome {
         let now_ms = now_ms();
@@ -155,7 +155,7 @@ impl Opened {
         outcome
     }
 
-    /// What cachestat(2) says; `None` if it may not be asked.
+    /// The answer of cachestat(2); `None` if it may not be called.
     fn are_all_pages_there(&self, range: &Range<u64>) -> Option<bool> {
         let policy = self.files.policy;
         if !policy.owns(self.stat.uid) {

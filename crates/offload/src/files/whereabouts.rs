@@ -28,7 +28,7 @@ pub enum At {
     Anywhere,
     /// The file system of an open file.
     Mount(MountRef),
-    /// What these absolute names lead to; one that may not answer counts, if there is one.
+    /// The objects at these absolute names; one on a file system that may not answer counts, if there is one.
     Paths(Box<[PathBuf]>),
 }
 
@@ -37,13 +37,13 @@ pub enum At {
 pub struct MountRef(&'static Mount);
 
 impl At {
-    /// What an absolute name leads to.
+    /// The object at an absolute name.
     #[must_use]
     pub fn path(path: &Path) -> Self {
         Self::any_of([path.to_path_buf()])
     }
 
-    /// What several absolute names lead to.
+    /// The objects at several absolute names.
     #[must_use]
     pub fn any_of(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self::Paths(paths.into_iter().collect())

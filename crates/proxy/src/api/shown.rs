@@ -9,7 +9,7 @@ use crate::upstreams::metrics::state_of;
 use crate::upstreams::roster::Roster;
 use clearway_base::json::{put, put_text};
 
-/// What a `server` says.
+/// Writes the members of a server.
 pub(crate) fn put_server(out: &mut Vec<u8>, id: u32, server: &ServerDraft) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     put(out, format_args!("{{\"id\":{id},\"server\":"));

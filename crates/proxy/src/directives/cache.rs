@@ -102,7 +102,7 @@ pub(super) fn warn_without_key(load: &mut Load, family: &Family) {
     }
 }
 
-/// What each level comes to: its cache, and where files of it are written first.
+/// Completes each level: its cache, and where files of it are written first.
 pub(super) fn complete(load: &mut Load, family: &Family) -> Result<(), Error> {
     let caches = load.main(family.caches).clone();
     for conf in load.all_locations(family.pass) {

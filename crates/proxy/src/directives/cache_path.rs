@@ -24,7 +24,7 @@ const ZONE_MIN_BYTES: u64 = 2 * 4096;
 /// For how long an object is kept that nobody asks for, seconds.
 const INACTIVE_S: u64 = 600;
 
-/// What was read so far.
+/// The parameters that were read so far.
 struct Draft {
     zone: Option<(Bytes, u64)>,
     disks: Vec<DiskConf>,

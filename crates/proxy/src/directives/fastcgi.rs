@@ -187,7 +187,7 @@ fn read_split(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), 
     Ok(())
 }
 
-/// What each level comes to.
+/// Completes each level.
 fn finish(load: &mut Load) -> Result<(), Error> {
     load.all_locations(&FASTCGI_PASS).try_for_each(|pass| pass.complete("fastcgi", HIDDEN_WITH_STATUS))?;
     let host = readers::host_param(load)?;

@@ -255,7 +255,7 @@ fn read_ranges(line: &Directive, ranges: &[&[u8]]) -> Result<Vec<(u16, u16)>, Er
     ranges.iter().map(range).collect()
 }
 
-/// What other directives say of checks.
+/// Connects checks with other directives.
 fn finish(load: &mut Load) -> Result<(), Error> {
     let checks = Vec::clone(&load.main(&HEALTH).checks);
     for check in &checks {
@@ -295,7 +295,7 @@ fn aim_of(check: &Check, load: &Load) -> Result<Aim, Error> {
     Ok(Aim { group: reference.downgrade(), group_name, protocol })
 }
 
-/// What a location passes requests on with, and to which group, unless variables give that.
+/// The way in which a location passes requests on, and its group, unless variables name that.
 fn target_of(location: LocationId, load: &Load) -> Option<(Asks, &'static str, Option<&GroupRef>)> {
     if let Some(target) = load.of_location(location, &PROXY).target.get() {
         let group = match &**target {

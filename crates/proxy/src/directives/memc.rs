@@ -104,7 +104,7 @@ fn read_commands(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(
     })
 }
 
-/// What no directive says.
+/// Completes levels without directives.
 fn finish(load: &mut Load) -> Result<(), Error> {
     for pass in load.all_locations(&MEMC_PASS) {
         pass.buffering.set(false);

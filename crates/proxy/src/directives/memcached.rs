@@ -93,7 +93,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     Ok(())
 }
 
-/// What no directive says.
+/// Completes levels without directives.
 fn finish(load: &mut Load) -> Result<(), Error> {
     for pass in load.all_locations(&MEMCACHED_PASS) {
         pass.buffering.set(false);

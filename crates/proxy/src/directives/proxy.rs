@@ -361,7 +361,7 @@ fn read_pattern(
     }
 }
 
-/// What of a cookie is rewritten.
+/// The part of a cookie that is rewritten.
 #[derive(Clone, Copy)]
 enum CookiePart {
     Domain,
@@ -461,7 +461,7 @@ fn read_version(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<()
     set(directive, &mut conf(scope).version, |directive| directive.choice(0, &WORDS))
 }
 
-/// What each level comes to.
+/// Completes each level.
 fn finish(load: &mut Load) -> Result<(), Error> {
     load.all_locations(&PROXY_PASS).try_for_each(|pass| pass.complete("proxy", HIDDEN))?;
     for conf in load.all_locations(&PROXY) {

@@ -127,7 +127,7 @@ pub(super) fn read_param(
     Ok(())
 }
 
-/// What `HTTP_HOST` is where nothing else is said.
+/// The default of `HTTP_HOST`.
 pub(super) fn host_param(load: &mut Load) -> Result<Value, Error> {
     load.variables.compile(&Bytes::from_static(b"$host$is_request_port$request_port"), &Pos::command_line())
 }

@@ -75,7 +75,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     Ok(())
 }
 
-/// What each level comes to.
+/// Completes each level.
 fn finish(load: &mut Load) -> Result<(), Error> {
     load.all_locations(&SCGI_PASS).try_for_each(|pass| pass.complete("scgi", HIDDEN_WITH_STATUS))?;
     let host = readers::host_param(load)?;

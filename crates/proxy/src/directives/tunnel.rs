@@ -92,7 +92,7 @@ fn read_pass(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     Ok(())
 }
 
-/// What no directive says.
+/// Completes levels without directives.
 fn finish(load: &mut Load) -> Result<(), Error> {
     load.all_locations(&TUNNEL_PASS).for_each(|pass| pass.buffering.set(false));
     Ok(())

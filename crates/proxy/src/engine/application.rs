@@ -1,4 +1,4 @@
-//! What application servers are asked (`fastcgi_pass`, `scgi_pass`, `uwsgi_pass`): parameters, then the body.
+//! Requests to application servers (`fastcgi_pass`, `scgi_pass`, `uwsgi_pass`): parameters, then the body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -391,7 +391,7 @@ const CONDITIONS: [Known; 6] = [
     Known::IfRange,
 ];
 
-/// What is asked of a response that is in the cache and has to be validated.
+/// Adds the conditions for a cached response that has to be validated.
 fn put_validators(params: &Params, notes: &CacheNotes, put: &mut dyn FnMut(&[u8], &[u8])) {
     if let Some(date) = notes.date().filter(|_| !params.replaces(b"If-Modified-Since")) {
         put(b"HTTP_IF_MODIFIED_SINCE", &date);

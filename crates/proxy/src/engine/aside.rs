@@ -1,6 +1,6 @@
-//! What of a response its client has not taken yet and does not fit into memory: it goes to a temporary file
-//! (`…_max_temp_file_size`) and from there to the client, in its order. The server is read as fast as it
-//! sends, so that a slow client does not hold it.
+//! The part of a response that its client has not taken yet and that does not fit into memory: it goes to a
+//! temporary file (`…_max_temp_file_size`) and from there to the client, in its order. The server is read as
+//! fast as it sends, so that a slow client does not hold it.
 //!
 //! Invariants: what was received lies, oldest first, in the response's own queue, in the file between
 //! `taken` and `written`, in the piece that is being written, in `received`. Nothing overtakes: while
@@ -24,7 +24,7 @@ const READ_BYTES: u64 = 32 * 1024;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What has the file at the moment.
+/// The present user of the file.
 enum Holder {
     Idle(Spool),
     /// This many bytes are being written.
@@ -36,11 +36,11 @@ enum Holder {
 /// See the file's head.
 pub(super) struct Aside {
     place: Arc<TempPath>,
-    /// What the file may have, bytes.
+    /// The limit of the file, bytes.
     max_bytes: u64,
     /// How much is worth a write, bytes.
     write_bytes: usize,
-    /// What waits in memory to be written at most, bytes.
+    /// The most bytes that wait in memory to be written.
     memory_bytes: usize,
     received: Vec<u8>,
     holder: Holder,
@@ -58,7 +58,7 @@ pub(super) enum Room {
     Some,
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// The response has got a piece.
@@ -69,7 +69,7 @@ pub(super) enum Progress {
     Rests,
 }
 
-/// What was put aside is lost, and the log says why.
+/// The bytes that were put aside are lost, and the log has the reason.
 pub(super) struct Lost;
 
 impl Aside {

@@ -1,4 +1,4 @@
-//! What an HTTP server is asked (`proxy_pass`).
+//! Requests to HTTP servers (`proxy_pass`).
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ pub(super) struct Proxy;
 pub(super) struct Aim<'c> {
     origin: Origin,
     uri: Uri<'c>,
-    /// What `proxy_set_body` says.
+    /// The value of `proxy_set_body`.
     text: Option<Box<Bytes>>,
 }
 
-/// What the path of the request becomes.
+/// The new path of the request.
 enum Uri<'c> {
-    /// What the configuration says in place of the location's name, if that is anything.
+    /// The text of the configuration in place of the location's name.
     Replacing(&'c [u8], usize),
-    /// What variables have given.
+    /// The result of variables.
     Given(Vec<u8>),
 }
 

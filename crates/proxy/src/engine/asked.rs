@@ -1,5 +1,5 @@
-//! What a server is asked, whatever the protocol: where, with which head, with which body. Evaluated once for
-//! a request; further attempts send the same bytes.
+//! A request to a server, in any protocol: the server, the head, the body. Evaluated once for a request;
+//! further attempts send the same bytes.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) trait Family {
     /// More about where a request goes than its server.
     type Target<'c>;
 
-    /// What all families share, of this one.
+    /// The settings that all families have, of this one.
     fn pass<'c>(request: &Request<'c>) -> &'c PassConf;
 
     /// Finds out where the request goes.
@@ -32,7 +32,7 @@ pub(super) trait Family {
     /// The answer to send instead; the log has the reason.
     fn evaluate<'c>(exchange: &Exchange<'_, 'c>) -> Result<Where<'c, Self::Target<'c>>, Answer>;
 
-    /// What a server is called that is asked over TLS, perhaps with a port; nothing where it is not.
+    /// The name of a server that is asked over TLS, perhaps with a port; `None` without TLS.
     fn tls_host<'a>(_: &'a Self::Target<'_>) -> Option<&'a [u8]> {
         None
     }
@@ -42,7 +42,7 @@ pub(super) trait Family {
         let _ = (target, uri);
     }
 
-    /// What becomes of the body of the request.
+    /// The treatment of the request's body.
     fn body_use(exchange: &Exchange<'_, '_>) -> BodyUse;
 
     /// Says what is asked for, for variables and caches; `begin` follows, unless a cache answers.
@@ -101,7 +101,7 @@ pub(super) struct Where<'c, T> {
     pub(super) target: T,
 }
 
-/// What becomes of the body of a request.
+/// The treatment of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyUse {
     /// Nobody reads it for the server.
@@ -138,7 +138,7 @@ pub(super) enum Framing {
 /// A request to a server.
 pub(super) struct Asked<'c> {
     pub(super) pass: &'c PassConf,
-    /// What only `proxy_pass` knows.
+    /// Settings of `proxy_pass` only.
     pub(super) proxy: Option<&'c ProxyConf>,
     pub(super) choice: Choice<'c>,
     /// The head, and what `proxy_set_body` says.

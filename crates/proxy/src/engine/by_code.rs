@@ -1,5 +1,5 @@
-//! What code that chooses servers has to do with the attempts of a request: what it is told, and what it has
-//! said ([`clearway_http::Balancing`]).
+//! The part of Lua code that chooses servers in the attempts of a request: the facts that it gets, and the
+//! settings that it makes ([`clearway_http::Balancing`]).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,7 +8,7 @@ use clearway_net::connect::{AddressOwner, Local};
 
 use crate::settings::masks::Failures;
 
-/// What takes its time at a server.
+/// The timeouts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timeout {
     Connect,
@@ -16,7 +16,7 @@ pub(super) enum Timeout {
     Receive,
 }
 
-/// What code has to do with the attempts of a request.
+/// The part of code in the attempts of a request.
 pub(super) struct ByCode<'c> {
     pub(super) balancer: &'c dyn Balancer,
     pub(super) balancing: Balancing,
@@ -39,7 +39,7 @@ pub(super) struct ConsultingStage {
     pub(super) name: &'static str,
 }
 
-/// What code has its say about.
+/// The subject that code decides on.
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
@@ -50,7 +50,7 @@ pub(super) enum About {
 }
 
 impl About {
-    /// What the log says the request does.
+    /// The action for the log.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there is no TLS"))]
     pub(super) fn action(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl About {
         }
     }
 
-    /// What upstream's lines call it.
+    /// The name of the code in upstream's lines.
     pub(super) fn callback(self) -> &'static str {
         match self {
             Self::Shown => "cert cb",

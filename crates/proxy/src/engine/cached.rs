@@ -26,10 +26,10 @@ use crate::settings::pass::PassConf;
 /// Room that the head of a response has to have behind a key, bytes; as nginx wants it.
 const HEAD_ROOM_BYTES: u64 = 256;
 
-/// What a buffer that is too small should be a multiple of, bytes; as nginx says it.
+/// The step, in bytes, of the buffer size that the log advises, as in nginx.
 const ADVISED_STEP_BYTES: u64 = 1024;
 
-/// What a look into the cache comes to.
+/// The result of a look into the cache.
 pub(super) enum Looked {
     /// The cache has nothing to do with the request.
     Uncached,
@@ -96,7 +96,7 @@ pub(super) async fn look_up<'c>(exchange: &mut Exchange<'_, 'c>, caching: Cachin
     Looked::Ask(cached)
 }
 
-/// What a request has to do with a cache before that is looked into; `None` where its key is too long.
+/// The cache's part in a request before it is looked into; `None` if its key is too long.
 fn begin<'c>(
     exchange: &Exchange<'_, 'c>,
     pass: &'c PassConf,

@@ -26,7 +26,7 @@ use crate::settings::masks::{Failures, Mask};
 use crate::settings::pass::{BindAddress, BindForm, parse_local};
 use crate::upstreams::{Next, Reuse};
 
-/// What makes connections in this process.
+/// The maker of connections in this process.
 static CONNECTOR: OnceLock<Connector> = OnceLock::new();
 
 /// From here on requests can be passed on: connections count among those of the connector's loops. The first
@@ -35,7 +35,7 @@ pub fn start(connector: Connector) {
     let _ = CONNECTOR.set(connector);
 }
 
-/// What makes connections, from then on.
+/// The maker of connections.
 pub(super) fn connector() -> Option<Connector> {
     CONNECTOR.get().copied()
 }

@@ -63,7 +63,7 @@ enum End {
     Fault(Fault),
 }
 
-/// What has come of the output.
+/// The state of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
     None,
@@ -150,7 +150,7 @@ impl FastCgi {
         }
     }
 
-    /// What the end of the output that is there means.
+    /// The meaning of the end of the received output.
     fn behind_output(&mut self) -> Result<Decoded, Fault> {
         let is_short = self.rest.is_some_and(|rest| rest > 0);
         match (self.end, self.output) {
@@ -314,7 +314,7 @@ mod tests {
         [&[1, kind, 0, 1, high, low, 3, 0], content, &[0; 3]].concat()
     }
 
-    /// What becomes of a response that comes in pieces of this size: head, body, log, how it ends.
+    /// The result of a response that comes in pieces of this size: head, body, log, end.
     fn read(mut protocol: FastCgi, wire: &[u8], size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>, String) {
         let (mut input, mut log, mut head) = (Vec::new(), Vec::new(), None);
         let mut body = Vec::new();

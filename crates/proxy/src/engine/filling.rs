@@ -20,7 +20,7 @@ use clearway_runtime::{LoopRef, Timer};
 
 use crate::engine::object::{Cached, Updating};
 
-/// What is written at once at the latest, bytes.
+/// The most bytes that are held before they are written.
 const HELD_MAX_BYTES: usize = 128 * 1024;
 /// How long what was received waits for more, ms.
 const HELD_MS: u64 = 5;
@@ -260,7 +260,7 @@ impl Object {
         }
     }
 
-    /// What a job came to; nothing is kept where it has failed.
+    /// The result of a job; nothing is kept if it has failed.
     fn outcome(
         &mut self,
         request: &Request<'_>,

@@ -20,7 +20,7 @@ use crate::engine::patience::patiently;
 use crate::settings::masks::Failures;
 use crate::settings::pass::PassConf;
 
-/// What a subrequest renews.
+/// The object that a subrequest renews.
 static RENEWED: ContextKey<Renewal> = ContextKey::new(Lasts::Inherited);
 
 /// An object that is renewed beside the request that has found it too old.
@@ -41,7 +41,7 @@ const LOCK_PAUSE_MAX_MS: u64 = 160;
 /// For how long a request waits for one that has received everything and only writes it, milliseconds.
 const PUBLISHING_MS: u64 = 1_000;
 
-/// What was found.
+/// The result of a look into the cache.
 pub(super) enum Lookup {
     /// A server is asked.
     Ask(Box<Cached>),

@@ -22,7 +22,7 @@ const TURN_BYTES: u64 = 64 * 1024;
 /// those before it are sent.
 const FIRST_BYTES: u64 = 16 * 1024;
 
-/// What has become of a request that follows another one.
+/// The result of following another request.
 pub(super) enum Followed {
     Answered(Step<'static>),
     /// The rest is missing, and can be asked for.
@@ -96,8 +96,8 @@ pub(super) async fn follow<'c>(
     }
 }
 
-/// What lies there, or some of it; `None` where it cannot be read. It was written lately, so it is in memory
-/// as a rule. Where it is not, what there is for the client does not wait for it.
+/// The bytes at this place, or some of them; `None` if they cannot be read. They were written lately, so they
+/// are in memory as a rule. If they are not, other output for the client does not wait for them.
 async fn read(
     exchange: &mut Exchange<'_, '_>,
     growing: &Growing,

@@ -1,4 +1,4 @@
-//! What stands for TLS with servers in a build that has none: no request uses it.
+//! The replacement of TLS with servers in a build that has none: no request uses it.
 
 use std::marker::PhantomData;
 use std::task::{Context, Poll};

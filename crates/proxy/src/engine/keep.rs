@@ -17,7 +17,7 @@ use crate::heads::accel::Buffering;
 use crate::heads::lifetime::freshness;
 use crate::settings::cache::any_holds;
 
-/// What the head of a response that may be kept says.
+/// The verdict on the head of a response that may be kept.
 pub(super) struct Judged {
     lifetime: Lifetime,
     vary: Vec<u8>,
@@ -97,7 +97,7 @@ impl<'c, P: Protocol> Session<'c, P> {
     }
 }
 
-/// What the file says of a response.
+/// The header of a response's file.
 fn header_of<'h>(
     request: &Request<'_>,
     (lifetime, vary): (Lifetime, &'h [u8]),

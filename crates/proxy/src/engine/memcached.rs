@@ -16,7 +16,7 @@ use crate::settings::gateway::{MEMCACHED, MEMCACHED_PASS};
 use crate::settings::pass::PassConf;
 use crate::upstreams::{Choice, Destination};
 
-/// What stands around a key in a request.
+/// Bytes around a key in a request.
 const GET_BYTES: usize = "get \r\n".len();
 
 /// `memcached_pass`
@@ -79,7 +79,7 @@ pub(super) struct Memcached {
     trailer: Trailer,
 }
 
-/// What stands behind a value, as far as it has come.
+/// The bytes behind a value, as far as they have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trailer {
     Valid,

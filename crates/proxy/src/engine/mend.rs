@@ -19,7 +19,7 @@ use crate::engine::session::{Flow, Session, Stage};
 
 const CONTENT_RANGE: HeaderName<'_> = HeaderName::new(b"Content-Range");
 
-/// What an object is known by, should it have to be mended.
+/// The identity of an object, in case it has to be mended.
 pub(super) struct Mendable {
     identity: Identity,
     whole: u64,
@@ -57,7 +57,7 @@ impl Mendable {
     }
 }
 
-/// What the rest of an object can be asked for with.
+/// The validator with which the rest of an object can be asked for.
 pub(super) fn validator_of(header: &StoredHeader<'_>, head: &[u8]) -> Option<Bytes> {
     // A part that was stored as such has another beginning.
     let is_whole = head.get(9..12) == Some(b"200");

@@ -1,5 +1,5 @@
-//! What becomes of a request whose attempt has failed: another server is asked, or the client is told.
-//! nginx's rules (`ngx_http_upstream_next`).
+//! The step after a failed attempt: another server is asked, or the client gets an error. nginx's rules
+//! (`ngx_http_upstream_next`).
 
 use clearway_base::log::Level;
 use clearway_http::{Chunk, Exchange, Mark, Step};

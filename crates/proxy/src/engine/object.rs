@@ -1,5 +1,5 @@
-//! What a request has to do with a cache once that was looked into: under what its response is kept, what is
-//! there that is too old, and which other requests know of it. Owned by the request's task.
+//! The state of a request with a cache after that was looked into: the key under which its response is kept,
+//! a stale object, and the other requests that know of it. Owned by the request's task.
 
 use std::sync::Arc;
 
@@ -25,17 +25,17 @@ pub(super) struct Cached {
     /// Where its file is written first.
     pub(super) temp_place: Option<Arc<TempPlace>>,
     pub(super) key: Arc<Key>,
-    /// What names the file: the key's digest, or that of a variant.
+    /// The name of the file: the key's digest, or that of a variant.
     pub(super) digest: Digest,
     pub(super) status: CacheStatus,
     pub(super) keepable: Keepable,
-    /// What is there and may not be used any longer.
+    /// The object that is there and may not be used any longer.
     pub(super) stale: Option<Box<Stale>>,
     /// Others find this request as the one that fetches the response.
     pub(super) lead: Option<Led<Growing>>,
     /// Others know that the response is being renewed.
     pub(super) update: Option<Updating>,
-    /// What `aio threads=` names; without it the disk's own pool works.
+    /// The pool of `aio threads=`; without it the disk's own pool works.
     pub(super) pool: Option<Arc<Pool>>,
 }
 
@@ -97,7 +97,7 @@ impl Cached {
         variant(self.key.digest(), vary, lines.into_iter())
     }
 
-    /// What reads an object: the pool of its disk, unless the location names another one.
+    /// The pool that reads an object: that of its disk, unless the location names another one.
     pub(super) fn reader(&self, found: &Found) -> Option<Arc<Pool>> {
         self.pool.clone().or_else(|| self.cache.pool_of(found.identity.disk))
     }

@@ -39,7 +39,7 @@ const CONNECTING: &str = " while connecting to upstream";
 const READING: &str = " while reading response from upstream";
 const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
 
-/// What is asked of which server. The request goes on a connection that was kept, if there is one.
+/// The question, and the server. The request goes on a connection that was kept, if there is one.
 pub(crate) struct Question<'q> {
     pub(crate) check: &'q Check,
     pub(crate) peer: &'q Arc<Peer>,
@@ -220,7 +220,7 @@ async fn within<T>(
     .await
 }
 
-/// What was sent and received so far.
+/// The bytes that were sent and received so far.
 struct Conversation<P> {
     request: Vec<u8>,
     sent_bytes: usize,
@@ -248,7 +248,7 @@ impl<P: Protocol> Conversation<P> {
         self.protocol.reset();
     }
 
-    /// What has come of it; a connection that can be used again is kept.
+    /// Ends the question; a connection that can be used again is kept.
     fn conclude(
         mut self,
         (check, exchange): (&Check, &mut Exchange<'_, '_>),

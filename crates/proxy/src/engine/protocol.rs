@@ -1,5 +1,4 @@
-//! What differs from one protocol of servers to another: how a response is read. Sans-I/O: bytes in, what
-//! they mean out.
+//! The trait of a protocol of servers: how a response is read. Sans-I/O: bytes in, events out.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +20,7 @@ pub(super) enum HeadProgress {
     Headless,
 }
 
-/// What the end of a connection means for a body.
+/// The meaning of a connection's end for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eof {
     Complete,
@@ -35,7 +34,7 @@ pub(super) enum Persistence {
     Stays,
 }
 
-/// What the request wants to be answered with.
+/// The answer that the request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Whole,
@@ -45,14 +44,14 @@ pub(super) enum Wanted {
     WhatComes,
 }
 
-/// What becomes of trailers.
+/// The treatment of trailers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrailerUse {
     Dropped,
     Kept { max_bytes: usize },
 }
 
-/// What takes the lines about a response for the log.
+/// The function that takes lines about a response for the log.
 pub(super) type Say<'a> = &'a mut dyn FnMut(Level, fmt::Arguments<'_>);
 
 /// See the file's head. One value serves all attempts of a request.
@@ -112,7 +111,7 @@ pub(super) trait Protocol: Send {
 
     fn content_length(&self) -> Option<u64>;
 
-    /// What the head of the response to the client gets beside the lines that were received.
+    /// Adds lines to the head for the client, beside those that were received.
     fn complete_head(&self, head: &mut ResponseHead<'_>) {
         let _ = head;
     }
@@ -163,7 +162,7 @@ pub(super) fn status_line_of<'a>(parser: &ResponseParser, input: &'a [u8]) -> Co
     }
 }
 
-/// What protocols say of heads that a [`ResponseParser`] reads, which is the field of this name: the same for
+/// The methods for heads that a [`ResponseParser`] reads, which is the field of this name: the same for
 /// HTTP/1 and CGI style.
 macro_rules! parsed_heads {
     ($parser:ident) => {

@@ -50,9 +50,9 @@ pub(super) struct Relay {
     began_s: u64,
     /// Until when no more is read.
     rests: Option<Timer>,
-    /// What the client has not taken yet and memory has no room for.
+    /// The bytes that the client has not taken yet and memory has no room for.
     aside: Option<Box<Aside>>,
-    /// What is kept as a file, if it is.
+    /// The file in which the response is kept, if it is.
     pub(super) keeping: Option<Kept>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Relay {
 enum Over {
     /// Its connection is broken.
     Client,
-    /// What was put aside is lost.
+    /// The bytes that were put aside are lost.
     Lost,
 }
 

@@ -392,7 +392,7 @@ impl Shaking {
         self.0.poll_handshake(cx).map_err(|fault| fault.to_string())
     }
 
-    /// What the connection has become.
+    /// The transport with the finished session.
     ///
     /// # Errors
     /// The certificate is not the server's.

@@ -32,15 +32,15 @@ type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 /// How far a request is sent.
 #[derive(Default)]
 pub(super) struct Sending {
-    /// What of the head was sent, bytes.
+    /// Bytes of the head that were sent.
     head_at: usize,
-    /// What of the body was taken to be sent, bytes.
+    /// Bytes of the body that were taken to be sent.
     body_at: u64,
     /// A piece of the body that is being sent.
     piece: Piece,
     reading: Option<Reading>,
     progress: Progress,
-    /// What the socket took, bytes.
+    /// Bytes that the socket has taken.
     pub(super) sent_bytes: u64,
     /// How the connection broke, if it did while something was sent.
     broken: Option<io::ErrorKind>,

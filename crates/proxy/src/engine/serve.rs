@@ -26,9 +26,9 @@ use crate::settings::proxy::ProxyConf;
 #[derive(Clone, Copy)]
 pub(super) struct Serving<'c> {
     pub(super) pass: &'c PassConf,
-    /// What only `proxy_pass` knows.
+    /// Settings of `proxy_pass` only.
     proxy: Option<&'c ProxyConf>,
-    /// What reads a head: whatever frames responses is taken off before they are stored.
+    /// The parser of heads: any framing is taken off responses before they are stored.
     reader: fn() -> Http1,
 }
 
@@ -39,7 +39,7 @@ impl<'c> Serving<'c> {
     }
 }
 
-/// What is stored is no response; the log says so.
+/// The stored bytes are no response; the log has the reason.
 pub(super) struct Unreadable;
 
 /// Whether all of a body is there already.
@@ -51,7 +51,7 @@ pub(super) enum BodyIs {
     Growing,
 }
 
-/// What becomes of a request whose head was pushed.
+/// The result for a request whose head was pushed.
 pub(super) enum Sent {
     /// That was all.
     Answered(Step<'static>),
@@ -59,7 +59,7 @@ pub(super) enum Sent {
     Body,
 }
 
-/// What came of an attempt to send an object.
+/// The result of an attempt to send an object.
 pub(super) enum Stored {
     Answered(Step<'static>),
     /// These bytes of the file could not be read. All bytes before them are sent, or will be.

@@ -27,7 +27,7 @@ use crate::engine::relay::Relay;
 use crate::engine::secure::Secure;
 use crate::engine::send::Sending;
 
-/// What the log says a request does.
+/// The action for the log while a connection is made.
 pub(super) const CONNECTING: &str = "connecting to upstream";
 pub(super) const SENDING: &str = "sending request to upstream";
 pub(super) const READING_HEAD: &str = "reading response header from upstream";
@@ -49,26 +49,26 @@ pub(super) struct Session<'c, P> {
     pub(super) outbound: Option<Box<clearway_upstream::Connection>>,
     /// Where it comes from, if that is said.
     pub(super) local: Option<Local>,
-    /// What code has to do with it that chooses servers.
+    /// The part of code that chooses servers.
     pub(super) by_code: Option<Box<ByCode<'c>>>,
-    /// What TLS with the server takes, if it is asked so.
+    /// TLS with the server, if it is asked so.
     pub(super) tls: Option<Box<Secure<'c>>>,
     /// Stands for the location where connections are not shared by locations.
     pub(super) scope: u64,
     pub(super) connection: Connection,
     pub(super) sending: Sending,
-    /// What was received and not dealt with.
+    /// Received bytes that were not handled yet.
     pub(super) input: Vec<u8>,
     /// The body of the response, if all of it has come with the head.
     pub(super) whole_body: Option<Bytes>,
     pub(super) protocol: P,
     pub(super) relay: Relay,
     pub(super) clocks: Clocks,
-    /// What a cache has to do with it, if anything.
+    /// The cache's part, if there is one.
     pub(super) cached: Option<Box<Cached>>,
     /// An error that the cache is to remember: its status, and until when, Unix seconds.
     pub(super) remembered: Option<(u16, u64)>,
-    /// What a server has said of the object that it was asked about.
+    /// The server's answer about the object that it was asked to validate.
     pub(super) validated: Option<Lifetime>,
 }
 
@@ -100,7 +100,7 @@ pub(super) enum Stage {
     Draining,
     /// All of it is pushed; the file that it is kept as gets its path.
     Storing,
-    /// What there is of a response that is cut is sent; then that is the end.
+    /// The rest of a response that is cut is sent; then it ends.
     Cutting,
 }
 
@@ -120,13 +120,13 @@ pub(super) enum Flow {
     End(Step<'static>),
     /// The head is pushed; what follows are no messages.
     Tunnel,
-    /// What is in the cache is sent.
+    /// The cached object is sent.
     Cached(CacheStatus),
     /// When code's wishes are done.
     Renew,
 }
 
-/// What comes of a request.
+/// The end of a request.
 pub(super) enum End {
     Step(Step<'static>),
     Tunnel,
@@ -135,7 +135,7 @@ pub(super) enum End {
     Renew,
 }
 
-/// What is waited for at most until when, on the clock of the loop.
+/// The deadlines of waits, on the clock of the loop.
 pub(super) struct Clocks {
     timer: Timer,
     /// Until when the server has to take something.
@@ -254,7 +254,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
     }
 
-    /// What else may have come while a stage waits: the end of its time, or of the client.
+    /// Other events while a stage waits: the end of its time, or of the client.
     fn poll_others(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
         if self.clocks.poll(cx).is_ready() {
             return self.time_out(exchange);
@@ -310,7 +310,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
     }
 
-    /// What is to be done when the tunnel is over that this has become.
+    /// The work at the end of the tunnel that this has become.
     pub(super) fn tunnel_end(&mut self) -> TunnelEnd {
         TunnelEnd(self.lease.take())
     }

@@ -1,6 +1,5 @@
-//! What is in the cache and may not be used any longer, where it is sent all the same: because servers fail
-//! (`…_cache_use_stale`, `stale-if-error`), or because they say that it is what it was
-//! (`…_cache_revalidate`). And failures that the cache remembers.
+//! Stale objects that are sent all the same: because servers fail (`…_cache_use_stale`, `stale-if-error`), or
+//! because they confirm the object (`…_cache_revalidate`). And failures that the cache remembers.
 
 use clearway_base::log::Level;
 use clearway_cache::disks::Refreshed;
@@ -20,7 +19,7 @@ use crate::settings::masks::Failures;
 pub(super) struct Answering {
     cached: Box<Cached>,
     status: CacheStatus,
-    /// What the server has said of it, if it has been asked.
+    /// The lifetime by the server's answer, if it was asked.
     lifetime: Option<Lifetime>,
 }
 
@@ -90,7 +89,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         self.remembered = u64::try_from(until).ok().filter(|&until| until > 0).map(|until| (status, until));
     }
 
-    /// What is left to do before the client is told.
+    /// The work that is left before the client gets its answer.
     pub(super) fn take_remembering(&mut self) -> Option<Remembering> {
         let (status, valid_s) = self.remembered.take()?;
         Some(Remembering { cached: self.cached.take()?, status, valid_s })

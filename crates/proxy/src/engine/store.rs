@@ -24,7 +24,7 @@ use crate::settings::pass::{PassConf, StoreAt};
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, NotPutAside>> + Send>>;
 
-/// What is kept of a response beside its client.
+/// The response that is kept beside its client.
 pub(super) enum Kept {
     /// A file of its own (`…_store`).
     File(Box<Keeping>),
@@ -60,7 +60,7 @@ impl Kept {
 
 /// See the file's head.
 pub(super) struct Keeping {
-    /// What was received and is not being written.
+    /// Bytes that were received and are not being written.
     received: Vec<u8>,
     /// How much is worth a write, bytes.
     write_bytes: usize,
@@ -79,7 +79,7 @@ enum Stage {
     Over,
 }
 
-/// What follows a write.
+/// The step after a write.
 enum Then {
     More,
     Place(Placement),

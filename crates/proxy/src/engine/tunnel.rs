@@ -16,7 +16,7 @@ use crate::engine::by_code::Timeout;
 use crate::engine::protocol::Protocol;
 use crate::engine::session::{Session, TunnelEnd};
 
-/// What the log says a tunnel does.
+/// The action of a tunnel for the log.
 const PROXYING: &str = "proxying upgraded connection";
 
 /// The buffer of a direction, bytes, where `…_buffer_size` does not ask for a larger one.
@@ -119,10 +119,10 @@ impl Broken {
     }
 }
 
-/// What is left of a request whose connections have become a tunnel: there may be many of those, for long.
+/// The rest of a request whose connections have become a tunnel: there may be many of those, for long.
 pub(super) struct Begun {
     server: Box<Connection>,
-    /// What the server has said behind its head.
+    /// The bytes that the server has sent behind its head.
     first: Vec<u8>,
     home: LoopRef,
     patience: Patience,

@@ -1,4 +1,4 @@
-//! What a server asks of this one in the head of its response (`X-Accel-…`). Runs on the loop of the request.
+//! The wishes of a server in the head of its response (`X-Accel-…`). Runs on the loop of the request.
 
 use clearway_base::log::{Level, Verbatim};
 use clearway_http::{Answer, HeaderName, Redirect, Request, ResponseHead, split_content_type, uri};
@@ -15,7 +15,7 @@ pub(crate) enum Buffering {
     On,
 }
 
-/// What was asked.
+/// The wishes.
 #[derive(Debug, Default)]
 pub(crate) struct Accel<'a> {
     pub(crate) buffering: Option<Buffering>,
@@ -26,7 +26,7 @@ pub(crate) struct Accel<'a> {
 }
 
 impl<'a> Accel<'a> {
-    /// What the lines of a head ask for; `bytes` is what they are in.
+    /// The wishes in the lines of a head; `bytes` has their text.
     pub(crate) fn read(conf: &PassConf, lines: &[Header], bytes: &'a [u8]) -> Self {
         let ignored = *conf.ignore_headers;
         let mut accel = Self::default();

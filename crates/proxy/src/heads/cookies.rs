@@ -28,7 +28,7 @@ pub(crate) fn are_rewritten(conf: &ProxyConf) -> bool {
     lists.iter().any(|rules| !rules.list().is_empty()) || !conf.cookie_flags.list().is_empty()
 }
 
-/// What a line becomes; `None`: it stays.
+/// The new line; `None`: it stays.
 pub(crate) fn rewrite_cookie<'c>(conf: &'c ProxyConf, view: &View<'_, 'c>, line: &[u8]) -> Option<Vec<u8>> {
     let mut attributes = parse(line);
     attributes.first()?.value.as_ref()?;
@@ -100,7 +100,7 @@ fn applies<'c>(rule: &'c CookieFlags, view: &View<'_, 'c>, name: &[u8]) -> bool 
     }
 }
 
-/// What a flag is to be.
+/// The new state of a flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Flag {
     /// As it is.
@@ -110,7 +110,7 @@ enum Flag {
     Removed,
 }
 
-/// What `SameSite` is to be.
+/// The new value of `SameSite`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SameSite {
     #[default]
@@ -119,7 +119,7 @@ enum SameSite {
     Removed,
 }
 
-/// What the flags of a cookie are to be.
+/// The new flags of a cookie.
 #[derive(Default)]
 struct Wanted {
     secure: Flag,

@@ -26,12 +26,12 @@ pub(crate) struct Received<'a> {
     pub(crate) content_length: Option<u64>,
 }
 
-/// What is rewritten of it.
+/// The parts that are rewritten.
 #[derive(Default)]
 pub(crate) struct Rewritten {
     location: Option<Vec<u8>>,
     refresh: Option<Vec<u8>>,
-    /// What each `Set-Cookie` becomes.
+    /// The new form of each `Set-Cookie`.
     cookies: Vec<Option<Vec<u8>>>,
     /// `Server` and `Date` are the other server's to say, where they are passed; applications say none.
     is_of_server: bool,

@@ -1,4 +1,4 @@
-//! What the head of a response says of how long the response may be used.
+//! How long a response may be used, by its head.
 
 use clearway_cache::{Freshness, Ignored as Unheard};
 use clearway_message::{Header, Known};
@@ -6,7 +6,7 @@ use clearway_message::{Header, Known};
 use crate::settings::masks::{Ignored, Mask};
 use crate::settings::pass::PassConf;
 
-/// What lines say of how long a response may be used.
+/// How long a response may be used, by its lines.
 pub(crate) fn freshness(pass: &PassConf, now_s: i64, lines: &[Header], bytes: &[u8]) -> Freshness {
     let mut unheard = Unheard::default();
     for (ignored, one) in [

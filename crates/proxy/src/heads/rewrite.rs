@@ -5,7 +5,7 @@ use clearway_http::View;
 
 use crate::settings::proxy::{Pattern, Rewrite};
 
-/// What the first rule that applies makes of `text`, of which it looks at what is behind `prefix` bytes.
+/// The result of the first rule that applies to `text`; it looks at the text behind `prefix` bytes.
 pub(crate) fn rewrite<'c>(
     rules: &'c [Rewrite],
     view: &View<'_, 'c>,

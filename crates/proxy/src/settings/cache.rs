@@ -1,4 +1,4 @@
-//! What locations say of caching responses, of whatever family, with nginx's defaults and rules of
+//! Settings of locations for caching responses, of all families, with nginx's defaults and rules of
 //! inheritance.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the directives of `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, `memcached_pass` and `tunnel_pass` say
-//! of a location beyond what all families share.
+//! Settings of locations for `fastcgi_pass`, `scgi_pass`, `uwsgi_pass`, `memcached_pass` and `tunnel_pass`
+//! beyond those that all families have.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::settings::pass::PassConf;
 use crate::settings::proxy::Passed;
 use crate::upstreams::GroupRef;
 
-/// What all families share, of `fastcgi_…`.
+/// The settings that all families have, of `fastcgi_…`.
 pub(crate) static FASTCGI_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The caches of `fastcgi_cache_path`.
@@ -22,7 +22,7 @@ pub(crate) static FASTCGI_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Ma
 /// The rest of `fastcgi_…`.
 pub(crate) static FASTCGI: ConfKey<FastCgiConf> = ConfKey::new(Level::Location);
 
-/// What all families share, of `scgi_…`.
+/// The settings that all families have, of `scgi_…`.
 pub(crate) static SCGI_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The caches of `scgi_cache_path`.
@@ -31,7 +31,7 @@ pub(crate) static SCGI_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Main)
 /// The rest of `scgi_…`.
 pub(crate) static SCGI: ConfKey<ScgiConf> = ConfKey::new(Level::Location);
 
-/// What all families share, of `uwsgi_…`.
+/// The settings that all families have, of `uwsgi_…`.
 pub(crate) static UWSGI_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The caches of `uwsgi_cache_path`.
@@ -40,19 +40,19 @@ pub(crate) static UWSGI_CACHES: ConfKey<FamilyCaches> = ConfKey::new(Level::Main
 /// The rest of `uwsgi_…`.
 pub(crate) static UWSGI: ConfKey<UwsgiConf> = ConfKey::new(Level::Location);
 
-/// What all families share, of `memcached_…`.
+/// The settings that all families have, of `memcached_…`.
 pub(crate) static MEMCACHED_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The rest of `memcached_…`.
 pub(crate) static MEMCACHED: ConfKey<MemcachedConf> = ConfKey::new(Level::Location);
 
-/// What all families share, of `memc_…`.
+/// The settings that all families have, of `memc_…`.
 pub(crate) static MEMC_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The rest of `memc_…`.
 pub(crate) static MEMC: ConfKey<MemcConf> = ConfKey::new(Level::Location);
 
-/// What all families share, of `tunnel_…`.
+/// The settings that all families have, of `tunnel_…`.
 pub(crate) static TUNNEL_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The rest of `tunnel_…`.
@@ -201,11 +201,11 @@ pub(crate) enum ParamForm {
     IfNotEmpty,
 }
 
-/// What is sent with each request: worked out of the parameters of a level.
+/// The parameters of each request, computed from those of a level.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     pub(crate) list: Vec<Param>,
-    /// What the client's header lines are not passed for: names in lower case with underscores.
+    /// Names of the client's header lines that are not passed: in lower case with underscores.
     replaced: Vec<Box<[u8]>>,
 }
 

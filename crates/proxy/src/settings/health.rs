@@ -1,4 +1,4 @@
-//! What `health_check` says of the servers of a location's group, and what a `match` block says of answers.
+//! The settings of `health_check` for the servers of a location's group, and the tests of `match` blocks.
 //! Plain data, made when a configuration is read; tests are pure functions.
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,7 +13,7 @@ use crate::upstreams::group::GroupCell;
 
 pub(crate) static HEALTH: ConfKey<HealthConf> = ConfKey::new(Level::Main);
 
-/// What of a body is looked at, bytes.
+/// Bytes of a body that are looked at.
 pub(crate) const BODY_MAX_BYTES: usize = 256 * 1024;
 
 settings! {
@@ -57,7 +57,7 @@ pub(crate) struct Rhythm {
     pub(crate) passes: u32,
 }
 
-/// What a server counts as before it was asked for the first time.
+/// The state of a server before its first check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Healthy,
@@ -85,7 +85,7 @@ pub(crate) enum Asks {
     Memcached,
 }
 
-/// What an answer has to be like (`match`): all of it.
+/// The tests of an answer (`match`): all have to hold.
 #[derive(Debug, Default)]
 pub(crate) struct Tests {
     pub(crate) statuses: Vec<StatusTest>,
@@ -136,7 +136,7 @@ pub(crate) struct BodyTest {
     pub(crate) pattern: Regex,
 }
 
-/// What a server has answered.
+/// The answer of a server.
 pub(crate) struct Answered<'a> {
     pub(crate) status: u16,
     /// The head, in which the lines are.

@@ -78,7 +78,7 @@ impl Failures {
         if prefix == "proxy" { Self::WORDS } else { Self::OF_APPLICATIONS }
     }
 
-    /// What a status counts as, if it may count as a failure.
+    /// The word for a status, if it may count as a failure.
     pub(crate) fn of_status(status: u16) -> Option<Self> {
         Some(match status {
             500 => Self::HTTP_500,
@@ -92,7 +92,7 @@ impl Failures {
         })
     }
 
-    /// What is answered if nobody else is tried.
+    /// The status for the client if no other server is tried.
     pub(crate) fn status(self) -> u16 {
         match self {
             Self::TIMEOUT | Self::HTTP_504 => 504,
@@ -105,7 +105,7 @@ impl Failures {
         }
     }
 
-    /// What counts: with `off` nothing does.
+    /// The words that count: with `off` none does.
     pub(crate) fn effective(self) -> Self {
         if self.has(Self::OFF) { Self::OFF } else { self }
     }

@@ -1,4 +1,4 @@
-//! What all families of directives that pass requests on have in common (`proxy_…`, later `fastcgi_…` and
+//! The settings that all families of directives for passing requests on have (`proxy_…`, `fastcgi_…` and
 //! others): one type, with nginx's defaults, its rules of inheritance and the mistakes that it finds when a
 //! level is complete.
 
@@ -32,7 +32,7 @@ settings! {
         pub(crate) send_timeout_ms: Setting<u64> = 60_000,
         pub(crate) read_timeout_ms: Setting<u64> = 60_000,
         pub(crate) send_lowat: Setting<u64> = 0,
-        /// What the head of a response may have, bytes.
+        /// The limit of a response's head, bytes.
         pub(crate) buffer_bytes: Setting<u64> = PAGE_BYTES,
         /// How many, and the bytes of each.
         pub(crate) buffers: Setting<(u64, u64)> = (8, PAGE_BYTES),
@@ -61,7 +61,7 @@ settings! {
         pub(crate) store_access: Setting<u32> = 0o600,
         pub(crate) cache: CacheConf,
         pub(crate) tls: TlsConf,
-        /// What is not passed to the client, worked out of three lists.
+        /// The header lines that are not passed to the client, computed from three lists.
         pub(crate) hidden: Own<Arc<NameSet>>,
     }
 }
@@ -164,7 +164,7 @@ impl PassConf {
         self.max_temp_file_bytes.unwrap_or(1024 * 1024 * 1024)
     }
 
-    /// What of a response may be in memory, bytes.
+    /// Bytes of a response that may be in memory.
     pub(crate) fn memory_max_bytes(&self) -> u64 {
         let (number, bytes) = *self.buffers;
         number.saturating_mul(bytes).max(*self.buffer_bytes)

@@ -1,4 +1,4 @@
-//! What the directives of `proxy_pass` say of a location beyond what all families share.
+//! Settings of locations for `proxy_pass` beyond those that all families have.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::settings::names::NameSet;
 use crate::settings::pass::PassConf;
 use crate::upstreams::GroupRef;
 
-/// What all families share, of this one.
+/// The settings that all families have, of this one.
 pub(crate) static PROXY_PASS: ConfKey<PassConf> = ConfKey::new(Level::Location);
 
 /// The rest.
@@ -47,7 +47,7 @@ settings! {
         pub(crate) method: Setting<Option<Value>>,
         pub(crate) version: Setting<HttpVersion> = HttpVersion::Http11,
         pub(crate) headers_hash: [Setting<u64>; 2] = [Setting::new(512), Setting::new(64)],
-        /// What is sent in the head of each request, worked out of `set_headers`.
+        /// The head of each request, computed from `set_headers`.
         pub(crate) headers: Own<Arc<Headers>>,
         /// The headers of requests whose response may go to a cache.
         pub(crate) cache_headers: Own<Arc<Headers>>,
@@ -101,9 +101,9 @@ pub(crate) enum Target {
 /// See [`Target::Fixed`].
 #[derive(Debug)]
 pub(crate) struct Fixed {
-    /// What is said of the server.
+    /// The server, for requests and variables.
     pub(crate) origin: Origin,
-    /// What takes the place of the location's name in the path; empty: the path goes as it came.
+    /// The text in place of the location's name in the path; empty: the path is passed unchanged.
     pub(crate) uri: Bytes,
     /// The location's name; empty where it has none.
     pub(crate) location: Bytes,
@@ -140,7 +140,7 @@ impl Scheme {
     }
 }
 
-/// What a request, and variables, say of the server that is asked.
+/// The server that is asked, for requests and variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) scheme: Scheme,
@@ -204,14 +204,14 @@ impl<T> Rules<T> {
     }
 }
 
-/// What is rewritten, and to what.
+/// A rule: the pattern, and its replacement.
 #[derive(Debug)]
 pub(crate) struct Rewrite {
     pub(crate) pattern: Pattern,
     pub(crate) replacement: Value,
 }
 
-/// What a rewriting looks for.
+/// The pattern of a rule.
 #[derive(Debug)]
 pub(crate) enum Pattern {
     /// A text that it begins with.
@@ -236,7 +236,7 @@ pub(crate) struct CookieFlags {
 pub(crate) struct Redirects {
     pub(crate) switch: Option<Switch>,
     rules: Option<Arc<Vec<Rewrite>>>,
-    /// What `default` means at this level.
+    /// The meaning of `default` at this level.
     implied: Option<Rewrite>,
 }
 
@@ -302,14 +302,14 @@ pub(crate) enum HttpVersion {
     Http11,
 }
 
-/// What is sent in the head of a request.
+/// The head of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Headers {
-    /// What `Host` is set to.
+    /// The value of `Host`.
     pub(crate) host: Option<Value>,
     /// The lines in their order.
     pub(crate) lines: Vec<(Bytes, LineValue)>,
-    /// What the client's lines are not passed for.
+    /// Names of the client's lines that are not passed.
     names: NameSet,
 }
 
@@ -326,7 +326,7 @@ pub(crate) enum LineValue {
     CachedTag,
 }
 
-/// What is not passed on as the client sends it, unless it is set, in nginx's order.
+/// Lines of the client that are not passed unless they are set, in nginx's order.
 const OWN_LINES: [(&str, Option<LineValue>); 9] = [
     ("Host", None),
     ("Connection", None),
@@ -392,7 +392,7 @@ impl Headers {
 }
 
 impl ProxyConf {
-    /// What `proxy_redirect default` means beside a `proxy_pass` with this text.
+    /// The meaning of `proxy_redirect default` beside a `proxy_pass` with this text.
     pub(crate) fn default_redirect(url: &Bytes, target: &Fixed) -> Rewrite {
         let (pattern, replacement) = if target.uri.is_empty() {
             ([url, &b"/"[..]].concat().into(), Bytes::from_static(b"/"))

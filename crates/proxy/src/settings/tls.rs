@@ -1,5 +1,5 @@
-//! What locations say of TLS with the servers that requests are passed to (`…_ssl_…`), and what comes of it
-//! when a configuration is loaded: a context of the library for each set of equal settings.
+//! Settings of locations for TLS with upstream servers (`…_ssl_…`), and the contexts that are made of them
+//! when a configuration is loaded: one for each set of equal settings.
 
 use std::io;
 use std::path::Path;
@@ -80,7 +80,7 @@ impl Protocols {
     }
 }
 
-/// What connections with equal settings have in common.
+/// The state that connections with equal settings share.
 pub(crate) struct ServerTls {
     pub(crate) context: Arc<Context>,
     /// Tells it from all others that this process had: what belongs to one is never used with another.
@@ -119,7 +119,7 @@ impl TlsConf {
         }
     }
 
-    /// What its context is known by among those of the configuration.
+    /// The identity of its context among those of the configuration.
     ///
     /// # Errors
     /// If something is missing, in nginx's words.

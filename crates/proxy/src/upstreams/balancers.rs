@@ -145,7 +145,8 @@ fn choose(scope: &mut Scope<'_, Load>, directive: &Directive, method: Method) {
     }
 }
 
-/// What is said of code that chooses servers of the block that is being read ([`clearway_http::Balancers`]).
+/// Applies a setting of code that chooses servers to the block that is being read
+/// ([`clearway_http::Balancers`]).
 ///
 /// # Errors
 /// In nginx's words.

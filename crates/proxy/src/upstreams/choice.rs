@@ -18,7 +18,7 @@ pub struct Choice<'c> {
     choice: clearway_upstream::Choice,
     client: Option<IpAddr>,
     key: Text<'c>,
-    /// What the request says about its session.
+    /// The request's session.
     session: Text<'c>,
     /// The server that its session is with.
     sid: Text<'c>,
@@ -29,11 +29,11 @@ pub struct Choice<'c> {
 enum Held<'c> {
     Configured(&'c Group),
     Shared(Arc<Group>),
-    /// What is known of it is known from other requests alone.
+    /// A group whose state is known from other requests only.
     Found(Arc<Group>),
 }
 
-/// What comes of a look for a server.
+/// The result of a look for a server.
 #[derive(Debug)]
 pub enum Next {
     /// This one is asked.

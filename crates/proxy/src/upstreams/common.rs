@@ -1,5 +1,5 @@
-//! What worker processes know of servers in common (`worker_groups`): memory beside the zone of an
-//! `upstream`, in blocks that are found by the names of what they are of. Any thread of any process.
+//! The state of servers that worker processes share (`worker_groups`): memory beside the zone of an
+//! `upstream`, in blocks that are found by the names of their servers. Any thread of any process.
 //!
 //! Rules.
 //! 1. A block is taken by writing its key, from FREE or from that of a block that nobody has held for
@@ -58,7 +58,7 @@ struct Block {
     holds: Holds,
 }
 
-/// What is in a block.
+/// The contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     /// Also the attempts of each process.

@@ -33,11 +33,11 @@ settings! {
         pub(crate) start_unresolved: Own<Option<bool>>,
         /// Whether code chooses the servers of a group, and so how they are asked.
         pub(crate) has_balancer: Own<bool>,
-        /// What has become of them, by the same numbers.
+        /// Their groups, by the same numbers.
         pub(crate) groups: Own<Vec<GroupEntry>>,
         /// Groups that variables name.
         pub(crate) found: Own<Option<Arc<FoundGroups>>>,
-        /// What outlives the configuration.
+        /// The state that outlives the configuration.
         pub(crate) lasting: Own<Option<Arc<Lasting>>>,
     }
 }
@@ -106,7 +106,7 @@ pub(crate) struct GroupDraft {
     port_origin: PortOrigin,
     /// Where it was mentioned first.
     pub(crate) pos: Pos,
-    /// What its block says.
+    /// The settings of its block.
     pub(crate) block: Option<Box<BlockDraft>>,
     /// Where it is, if its host is an address.
     pub(crate) literal: Option<Remote>,
@@ -262,7 +262,7 @@ pub(crate) struct HttpResolver {
     pub(crate) timeout: Duration,
 }
 
-/// What `http` says for all groups.
+/// The settings of `http` for all groups.
 pub(crate) struct HttpDefaults {
     pub(crate) resolver: HttpResolver,
     pub(crate) retry_budget: RetryShare,
@@ -270,7 +270,7 @@ pub(crate) struct HttpDefaults {
     pub(crate) unresolved: Unresolved,
 }
 
-/// What becomes of names that the system does not know when a configuration is loaded.
+/// The treatment of names that the system does not know when a configuration is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unresolved {
     /// The address is refused.
@@ -289,7 +289,7 @@ impl HttpDefaults {
     }
 }
 
-/// What `upstream_start_unresolved` says, as far as it was read.
+/// The value of `upstream_start_unresolved`, as far as it was read.
 pub(crate) fn unresolved(load: &mut Load) -> Unresolved {
     match load.main(&UPSTREAMS_CONF).start_unresolved.unwrap_or(false) {
         true => Unresolved::Resolved,

@@ -56,7 +56,7 @@ impl Editing {
         Self { zone, common, state, configured, ranks, former: Mutex::new(former) }
     }
 
-    /// What other processes know of the group.
+    /// The state of the group that other processes share.
     pub(crate) fn common(&self) -> Option<&Arc<dyn Common>> {
         self.common.as_ref()
     }
@@ -117,7 +117,7 @@ impl Editing {
         std::mem::take(&mut *self.former.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the zone has of the group of this name, where its servers were changed.
+    /// The servers of the group of this name in the zone, if they were changed.
     pub(crate) fn recorded(&self, group: &[u8]) -> Option<Roster> {
         let mut record = Vec::new();
         self.zone.store()?.get(self.zone.hash(group), &mut record)?;

@@ -35,7 +35,7 @@ pub struct UpstreamGroup {
     pub(crate) key: Option<Value>,
     pub(crate) sticky: Option<Sticky>,
     keepalive: Option<Keepalive>,
-    /// What chooses in place of its rule.
+    /// The code that chooses in place of its rule.
     by_code: Option<BalancedBy>,
     /// Its servers as they are said at present.
     pub(crate) roster: ArcSwap<Roster>,
@@ -53,14 +53,14 @@ pub struct UpstreamGroup {
     line: Arc<Queue>,
 }
 
-/// What chooses in place of a group's rule (`balancer_by_lua_block`).
+/// Code that chooses in place of a group's rule (`balancer_by_lua_block`).
 struct BalancedBy {
     balancer: Arc<dyn Balancer>,
     /// Whether connections are kept that code says nothing of.
     keeps: bool,
 }
 
-/// What becomes of requests that find no server (`queue`).
+/// The treatment of requests that find no server (`queue`).
 #[derive(Debug)]
 pub(crate) struct QueueConf {
     pub(crate) queue: Arc<Queue>,
@@ -90,13 +90,13 @@ impl std::fmt::Debug for UpstreamGroup {
 }
 
 impl UpstreamGroup {
-    /// What it is called: the name of its block, or the host that was named.
+    /// Its name: that of its block, or the host that was named.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// What becomes of connections behind their requests; `None`: they are closed.
+    /// The treatment of connections after their requests; `None`: they are closed.
     #[must_use]
     pub fn keepalive(&self) -> Option<Keepalive> {
         self.keepalive
@@ -225,7 +225,7 @@ fn check_lookups(
     resolver.map(|resolver| Some(resolver.clone()))
 }
 
-/// What groups are made with.
+/// The parts that groups are made with.
 struct Maker<'a> {
     host: &'a Bytes,
     /// The group in the previous configuration.
@@ -238,7 +238,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// What further attempts are left; those of the configuration before, if it says the same.
+    /// The budget of further attempts; that of the configuration before, if its parameters are the same.
     fn budget(&self) -> Option<Arc<RetryBudget>> {
         let RetryShare::Percent(percent) = self.share else { return None };
         let before = self.before_group.and_then(|group| group.budget.as_ref());
@@ -287,7 +287,7 @@ impl Maker<'_> {
             let addresses = server.addresses.iter().filter(|_| server.rank == rank);
             return addresses.map(|address| peer(config(address), &self.before)).collect();
         }
-        // What a name has led to holds until it is resolved again.
+        // The addresses of a name are used until it is resolved again.
         let known = self.before_group.map(|group| group.found_for(server, rank)).unwrap_or_default();
         let renewed = known.into_iter().map(|known| {
             let mut config = config(&known.config().remote);
@@ -362,7 +362,7 @@ impl Maker<'_> {
     }
 }
 
-/// What `server` says about one of its addresses.
+/// The settings of `server` for one of its addresses.
 pub(crate) fn config_of((source, server): (u32, &ServerDraft), address: Remote, times: u32) -> PeerConfig {
     let plain = plain(address, &server.name);
     PeerConfig {

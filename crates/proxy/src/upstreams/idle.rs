@@ -33,7 +33,7 @@ impl UpstreamGroup {
         }
     }
 
-    /// What `keepalive` and its kin say from here on counts for connections that are there already.
+    /// Applies `keepalive` and its kin to connections that exist already.
     pub(crate) fn adapt_idle(&self, loops: usize) {
         if let (Some(pool), Some(keepalive)) = (self.idle.0.get(), self.keepalive()) {
             pool.adapt(config_of(keepalive, loops));

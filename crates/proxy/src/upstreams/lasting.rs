@@ -1,5 +1,5 @@
-//! What outlives configurations: resolvers with what they know, and what is known of servers, by group, name
-//! and address. There is one in a worker; it is asked while a configuration is loaded, off the loops.
+//! The state that outlives configurations: resolvers with their answers, and the state of servers, by group,
+//! name and address. There is one in a worker; it is used while a configuration is loaded, off the loops.
 //!
 //! Failures of servers do not outlive a configuration, as in nginx.
 
@@ -41,7 +41,7 @@ struct Known {
     /// The latest last; those of configurations that were given up are gone.
     groups: Vec<(Box<[u8]>, Weak<GroupCell>)>,
     state_files: Vec<Weak<StateFile>>,
-    /// What other processes know as well.
+    /// The state that other processes share.
     common: Vec<(Weak<Zone>, Weak<Blocks>)>,
 }
 
@@ -96,7 +96,7 @@ impl Lasting {
         })
     }
 
-    /// What a configuration is loaded with; something of its own where nothing is to be served.
+    /// The state that a configuration is loaded with; an empty one if it is not to be served.
     pub(crate) fn of(load: &Load) -> Arc<Self> {
         let found = load.environment().services.find::<Arc<Self>>();
         found.map_or_else(|| Self::new(1), Arc::clone)

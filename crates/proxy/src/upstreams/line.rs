@@ -1,5 +1,5 @@
-//! What a `server` line says, and its parameters as they are read: in a configuration, a state file, the
-//! record of a zone, or what a client of the API has said.
+//! The parameters of a `server` line, and how they are read: in a configuration, a state file, the record of
+//! a zone, or a request of the API.
 
 use bytes::Bytes;
 use clearway_base::units;
@@ -76,7 +76,7 @@ pub(crate) enum Ranks {
     Refused,
 }
 
-/// What parameters have said.
+/// The values of parameters.
 pub(crate) struct Parameters {
     pub(crate) server: ServerDraft,
     pub(crate) resolve: Resolved,

@@ -18,7 +18,7 @@ use crate::upstreams::found::FoundGroups;
 use crate::upstreams::group::UpstreamGroup;
 use crate::upstreams::said::{RESOLVER_CONF, ResolverSpec};
 
-/// What a value means.
+/// The meaning of a value.
 #[derive(Debug)]
 pub enum Destination<'c> {
     /// A group of the configuration.
@@ -39,7 +39,7 @@ pub struct Question<'c> {
     timeout: Duration,
 }
 
-/// What an address means that was read from `text`, without its scheme.
+/// The meaning of an address that was read from `text`, without its scheme.
 #[must_use]
 pub fn destination<'c>(request: &Request<'c>, text: &[u8], url: &Url) -> Destination<'c> {
     let host = &text[url.host.clone()];

@@ -1,5 +1,5 @@
-//! What `status` shows of groups and their servers: those of the configuration in use, and those that
-//! variables have named. Counts of attempts outlive configurations with their servers.
+//! The groups and servers in `status`: those of the configuration in use, and those that variables have
+//! named. Counts of attempts outlive configurations with their servers.
 
 use clearway_metrics::{Counter, Family, Kind, Label, Put, Value};
 use clearway_upstream::{Checked, Peer, PoolCounts, QueueCounts, ServerState};
@@ -33,7 +33,7 @@ pub static ATTEMPTS: Family = Family::new(
     },
 ]);
 
-/// What servers have to do.
+/// The requests of servers at present.
 pub static ACTIVE: Family = Family::new(
     Kind::Gauge,
     "upstream_active",
@@ -103,7 +103,7 @@ pub static QUEUED: Family = Family::new(
 )
 .by(&[UPSTREAM]);
 
-/// What became of requests in queues.
+/// The fate of requests in queues.
 pub static QUEUES: Family = Family::new(
     Kind::Counter,
     "upstream_queue_total",
@@ -145,7 +145,7 @@ pub static CONNECTIONS: Family = Family::new(
     },
 ]);
 
-/// What became of idle connections that no request took.
+/// The fate of idle connections that no request took.
 pub static CLOSED: Family = Family::new(
     Kind::Counter,
     "upstream_idle_closed_total",
@@ -162,7 +162,7 @@ pub static CLOSED: Family = Family::new(
     },
 ]);
 
-/// What is said of servers at present.
+/// The settings of servers at present.
 pub static WEIGHT: Family = Family::new(
     Kind::Gauge,
     "upstream_weight",
@@ -172,7 +172,7 @@ pub static WEIGHT: Family = Family::new(
 .by(&[UPSTREAM, SERVER])
 .alike();
 
-/// What servers are.
+/// The states of servers.
 pub static STATES: Family = Family::new(
     Kind::Gauge,
     "upstream_state",
@@ -190,7 +190,7 @@ pub static STATES: Family = Family::new(
 ])
 .alike();
 
-/// What is one number.
+/// Single counters.
 pub static COUNTERS: &[&Counter] = &[&FORGOTTEN, &EDITS];
 
 impl Lasting {
@@ -337,7 +337,7 @@ impl Lasting {
     }
 }
 
-/// What a server is, as `status` calls it; `ejected` is of Clearway's own.
+/// The name of a server's state in `status`; `ejected` is Clearway's own.
 pub(crate) fn state_of(peer: &Peer, now_s: u64) -> &'static str {
     match peer.config().state {
         ServerState::Down => "down",

@@ -22,7 +22,7 @@ const PAUSE_MIN_MS: u64 = 1000;
 /// The response code of a name that does not exist (RFC 1035, 4.1.1).
 const NAME_ERROR: Failure = Failure::Code(3);
 
-/// What a group needs to have its names resolved.
+/// The parts of a group that its names are resolved with.
 #[derive(Debug)]
 pub(crate) struct Refreshing {
     pub(crate) resolver: Arc<SharedResolver>,
@@ -33,7 +33,7 @@ pub(crate) struct Refreshing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) remote: Remote,
-    /// What a service says about it.
+    /// The record of the service that has led to it.
     service: Option<(Arc<str>, u32)>,
     rank: Rank,
 }
@@ -55,11 +55,11 @@ impl Found {
     }
 }
 
-/// What a question has come to.
+/// The result of a question.
 enum Reply {
     /// These, until that second of the loop's clock.
     Found(Vec<Found>, u64),
-    /// What was known holds.
+    /// The question failed: earlier answers stay in use.
     Failed,
 }
 

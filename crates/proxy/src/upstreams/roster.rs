@@ -88,7 +88,7 @@ impl Roster {
         hasher.finish()
     }
 
-    /// What a zone keeps of it, for a group that is configured so.
+    /// Writes the record that a zone keeps, for a group that is configured so.
     pub(crate) fn write_record(&self, configured: &Self, out: &mut Vec<u8>) {
         debug_assert!(
             self.servers.iter().all(|(id, _)| *id < self.next_id),
@@ -101,8 +101,8 @@ impl Roster {
         }
     }
 
-    /// What a record says of a group that is configured so: its servers, or, where it is of others, those of
-    /// the configuration. The version is that of the record in any case.
+    /// Reads the record of a group that is configured so: its servers or, if the record is of other ones,
+    /// those of the configuration. The version is that of the record in any case.
     pub(crate) fn read_record(record: &[u8], configured: &Self) -> Option<Self> {
         let text = std::str::from_utf8(record).ok()?;
         let (head, lines) = text.split_once('\n')?;
@@ -116,7 +116,7 @@ impl Roster {
         Some(read.filter(is_of_it).unwrap_or_else(|| Self { version, ..configured.clone() }))
     }
 
-    /// What a state file has of it.
+    /// The text of the state file.
     pub(crate) fn file_text(&self) -> Vec<u8> {
         let lines = self.servers.iter().map(|(_, server)| line_of(server) + "\n");
         lines.collect::<String>().into_bytes()

@@ -1,4 +1,4 @@
-//! What directives in an `upstream` block, and those about name servers, have said. Plain data, made when a
+//! The settings of an `upstream` block, and of directives about name servers. Plain data, made when a
 //! configuration is read.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::upstreams::state_file::StateFile;
 /// Idle connections of a group without `keepalive`, for each loop.
 const IDLE_DEFAULT: u32 = 32;
 
-/// What an `upstream` block says.
+/// The settings of an `upstream` block.
 #[derive(Default)]
 pub(crate) struct BlockDraft {
     pub(crate) servers: Vec<ServerDraft>,
@@ -33,11 +33,11 @@ pub(crate) struct BlockDraft {
     pub(crate) retry_budget: Option<RetryShare>,
     pub(crate) queue: Option<QueueDraft>,
     pub(crate) ejection: Option<EjectionDraft>,
-    /// What chooses in place of the method.
+    /// The code that chooses in place of the method.
     pub(crate) balancer: Option<Arc<dyn Balancer>>,
 }
 
-/// What `queue` says.
+/// The parameters of `queue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueDraft {
     /// How many requests wait at most.
@@ -48,7 +48,7 @@ pub(crate) struct QueueDraft {
     pub(crate) is_on: bool,
 }
 
-/// What `upstream_ejection` says.
+/// The value of `upstream_ejection`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EjectionDraft {
     Off,
@@ -64,7 +64,7 @@ impl EjectionDraft {
     }
 }
 
-/// What `upstream_retry_budget` says.
+/// The value of `upstream_retry_budget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryShare {
     /// Requests are repeated as `proxy_next_upstream` says.
@@ -73,7 +73,7 @@ pub(crate) enum RetryShare {
     Percent(u32),
 }
 
-/// What a block says about its balancer so far.
+/// The balancing method of a block, as far as it was read.
 #[derive(Default)]
 pub(crate) struct MethodDraft {
     /// Which one, if any directive has said it.
@@ -94,7 +94,7 @@ impl MethodDraft {
     }
 }
 
-/// What a group keeps.
+/// The limits of connections that a group keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// How many idle connections there are at most, for each loop.
@@ -118,7 +118,7 @@ pub enum Reuse {
     Location,
 }
 
-/// What a block says about idle connections so far.
+/// The settings of a block for idle connections, as far as they were read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeepaliveDraft {
     pub(crate) idle: Option<(u32, Reuse)>,
@@ -150,7 +150,7 @@ impl KeepaliveDraft {
     }
 }
 
-/// What locations are told about it.
+/// The resolver of locations.
 pub static RESOLVER_CONF: ConfKey<ResolverConf> = ConfKey::new(Level::Location);
 
 settings! {
@@ -165,7 +165,7 @@ settings! {
     }
 }
 
-/// What `resolver` says. Those that say the same share a resolver.
+/// The parameters of `resolver`. Directives with the same parameters share a resolver.
 #[derive(Clone, Debug)]
 pub struct ResolverSpec(pub(crate) Arc<SharedResolver>);
 

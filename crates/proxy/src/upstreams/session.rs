@@ -2,8 +2,8 @@
 //! cookie that is set here, in a variable (`route`), or in a zone that learns which server has which session
 //! (`learn`). Runs on loops.
 //!
-//! What a zone holds for a session is one number: when it was used last, in quarters of a second, above a
-//! number of its server in the group. A session that was not used for longer than `timeout` is none, and its
+//! A zone holds one number for a session: the time of its last use, in quarters of a second, above a number
+//! of its server in the group. A session that was not used for longer than `timeout` does not exist, and its
 //! place is free.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use clearway_http::{Text, Value, VariableId, View};
 use clearway_upstream::{Group, Peer, SID_BITS};
 use clearway_zone::Zone;
 
-/// What `sticky` says.
+/// The parameters of `sticky`.
 pub(crate) struct Sticky {
     /// Where a request says what session it has: the first that is not empty.
     pub(crate) lookup: Vec<VariableId>,
@@ -47,10 +47,10 @@ pub(crate) enum Expires {
     AfterSeconds(u64),
 }
 
-/// What `expires=max` comes to.
+/// The text for `expires=max`.
 const EXPIRES_MAX: &str = "; expires=Thu, 31-Dec-37 23:55:55 GMT; max-age=315360000";
 
-/// What `samesite` may be.
+/// The values of `samesite`.
 const SAME_SITES: [&str; 3] = ["strict", "lax", "none"];
 
 pub(crate) struct Learn {
@@ -73,7 +73,7 @@ pub enum LearnWhen {
 const EPOCH_S: u64 = 1_704_067_200;
 
 impl Sticky {
-    /// What the request says about its session: empty if nothing.
+    /// The session of the request; empty if there is none.
     pub(crate) fn session<'c>(&self, view: &View<'_, 'c>) -> Text<'c> {
         first_of(&self.lookup, view)
     }

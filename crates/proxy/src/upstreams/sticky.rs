@@ -145,7 +145,7 @@ fn read_attribute(
     Ok(())
 }
 
-/// What `learn` says so far.
+/// The parameters of `learn`, as far as they were read.
 #[derive(Default)]
 struct LearnDraft {
     create: Vec<VariableId>,

@@ -110,7 +110,7 @@ pub(crate) struct Watch {
     base: Base,
 }
 
-/// What a watch has shown.
+/// The result of a watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     from: Rank,
@@ -178,7 +178,7 @@ pub(crate) enum Budget {
     Used,
 }
 
-/// What a loop knows of the time of its turn.
+/// A loop's knowledge of the time of its turn.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pace: Pace,

@@ -17,7 +17,7 @@ pub(crate) struct Tidying {
     due_ms: u64,
 }
 
-/// What a loop that has nothing ready should do.
+/// The next action of a loop that has nothing ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tidy {
     /// Nothing in particular.

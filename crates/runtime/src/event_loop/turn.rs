@@ -51,8 +51,8 @@ const HUNGRY_WEIGHT: usize = 8;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What a millisecond of lag is worth among ready tasks, when loops are compared: little, as one that waits
-/// for a processor for a moment seems to lag, and connections stay for long.
+/// The number of ready tasks that a millisecond of lag counts for, when loops are compared: few, as a loop
+/// that waits for a processor for a moment seems to lag, and connections stay for long.
 pub const BACKLOG_PER_MS: u32 = 4;
 
 /// How finely lag is kept: parts of a millisecond.
@@ -69,7 +69,7 @@ pub(crate) struct Loop {
     pub(crate) epoll: Epoll,
     pub(crate) slots: Slots,
     pub(crate) first_reads: FirstReads,
-    /// What is ready in front, and the hungry tasks behind it (fair.rs).
+    /// Ready tasks in front, and the hungry ones behind them (fair.rs).
     ready: Ring<Header>,
     behind: Ring<Header>,
     unix_ms: AtomicU64,
@@ -81,7 +81,7 @@ pub(crate) struct Loop {
     owned: UnsafeCell<Owned>,
 }
 
-/// What the carrier that is named in the word touches, in RUN only (rule 5 of word.rs).
+/// State that the carrier named in the word touches, in RUN only (rule 5 of word.rs).
 struct Owned {
     events: Vec<Event>,
     timers: Timers,
@@ -99,7 +99,7 @@ struct Owned {
 // other fields are made for sharing.
 unsafe impl Sync for Loop {}
 
-/// What a loop does that has nothing ready.
+/// The next action of a loop that has nothing ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The turn waits for events.
@@ -115,7 +115,7 @@ fn is_hungry(task: NonNull<Header>) -> bool {
     header.appetite.is_hungry() && header.binding() == Binding::Free
 }
 
-/// What a loop has left to do that a test turns.
+/// The remaining work of a loop that a test turns.
 #[cfg(feature = "testing")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {

@@ -24,7 +24,7 @@ impl Sight {
     }
 }
 
-/// What a carrier shows of its stuck poll. All values are of the poll in `lenders`.
+/// The facts that a carrier shows of its stuck poll. All values are of the poll in `lenders`.
 pub(crate) struct Away {
     /// Rule 2.
     pub(crate) lenders: Lenders,

@@ -82,7 +82,7 @@ mod loom_tests {
         (Arc::new(Shared { word, lenders: Lenders::new(), ended: AtomicBool::new(false) }), lease)
     }
 
-    /// What `Shared::lend` does.
+    /// The steps of `Shared::lend`.
     fn lend(shared: &Shared, poll: Lease, spare: usize, lender: Lender) {
         shared.lenders.enter(poll, lender);
         if shared.word.lend(poll, spare, poll).is_none() {
@@ -90,7 +90,7 @@ mod loom_tests {
         }
     }
 
-    /// What a poll is of.
+    /// The kind of task that is polled.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Task {
         Ordinary,
@@ -98,7 +98,7 @@ mod loom_tests {
         Suspect,
     }
 
-    /// What `Loop::poll` does. The poll.
+    /// The steps of `Loop::poll`. The result is the lease of the poll.
     fn poll(shared: &Shared, mut lease: Lease, task: Task) -> Lease {
         shared.word.begin_poll(&mut lease);
         let poll = lease;

@@ -16,7 +16,7 @@ use loom_queue::Queue;
 /// Fewer places that were left than this are not worth a sweep.
 pub(crate) const SWEPT_MIN: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// What can stand in a line.
+/// An entry that can stand in a line.
 pub(crate) trait Waits {
     /// Lets it go on; `false` if it has left.
     fn grant(self) -> bool;

@@ -25,17 +25,17 @@ pub struct Account {
     pub connection: u64,
     /// The thread that stands for the loop in logs.
     pub identity: u32,
-    /// What was asked, such as `GET /a HTTP/1.1`.
+    /// The request line, such as `GET /a HTTP/1.1`.
     pub subject: String,
     /// Where in the configuration, such as the name of a location.
     pub place: String,
     /// Which step of the work.
     pub step: &'static str,
-    /// What stands behind a log message about it.
+    /// The text behind a log message about it.
     pub circumstances: String,
 }
 
-/// What an observer wants of a stuck poll.
+/// The wish of an observer about a stuck poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// To be shown it again at the next look.
@@ -63,7 +63,7 @@ pub struct StuckPoll {
     pub tid: u32,
     /// The loop that is, or was, held.
     pub loop_index: usize,
-    /// What the task said that it does; mostly nothing.
+    /// The tag that the task has set; mostly none.
     pub tag: Tag,
     /// When it began, monotonic clock, nanoseconds: at the earliest when the turn of its loop did and when
     /// the watchdog had looked before.

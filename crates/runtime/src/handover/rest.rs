@@ -60,7 +60,7 @@ impl Rest {
     }
 }
 
-/// What a membarrier on another thread completes.
+/// The half of a fence that a membarrier on another thread completes.
 #[cfg(not(loom))]
 fn light_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);

@@ -22,8 +22,8 @@ const TRUST_AFTER: u64 = 8;
 /// Polls of a tag until it is no stranger any more.
 const STRANGE_POLLS: u64 = 8;
 
-/// What is known of a tag: the polls of a stranger that were begun, or of a suspect those that must end in
-/// time; whether it burns CPU; until when it is a suspect, in milliseconds, or 0.
+/// The record of a tag: of a stranger the polls that were begun, of a suspect those that must end in time;
+/// whether it burns CPU; until when it is a suspect, in milliseconds, or 0.
 const SCORE_MASK: u64 = 0xf;
 const BURNS: u64 = 0x10;
 
@@ -36,7 +36,7 @@ const FAMILIAR: u64 = 0x20;
 
 const _: () = assert!(STRANGE_POLLS <= SCORE_MASK && TRUST_AFTER <= SCORE_MASK);
 
-/// What blocked lately is remembered by tag: a hash of what a task does, such as location and phase.
+/// A tag under which blocking is remembered: a hash of a task's present work, such as location and phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub(crate) u32);
 
@@ -67,7 +67,7 @@ pub(crate) enum Manner {
     Burns,
 }
 
-/// What to think of a tag.
+/// The judgement of a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Repute {
     /// The tag has not blocked for a while.
@@ -111,7 +111,7 @@ impl Suspects {
         Some(Manner::Burns)
     }
 
-    /// What to think of `tag`, of which a poll is about to begin.
+    /// The judgement of `tag`, of which a poll is about to begin.
     #[inline]
     pub(crate) fn meet(&self, tag: Tag, now_ms: u64) -> Repute {
         if tag == Tag::NONE || self.entry(tag).load(Ordering::Relaxed) == FAMILIAR {

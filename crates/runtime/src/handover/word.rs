@@ -58,7 +58,7 @@ const SEQUENCE_SHIFT: u32 = CARRIER_SHIFT + CARRIER_BITS;
 /// The most carriers that a word can tell apart.
 pub(crate) const CARRIERS_MAX: usize = 1 << CARRIER_BITS;
 
-/// What the word says at one moment.
+/// The contents of the word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease(u64);
 

@@ -51,7 +51,7 @@ impl FirstReads {
     }
 }
 
-/// What a read that was tried at once has come to.
+/// The result of a read that was tried at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstRead {
     Found,

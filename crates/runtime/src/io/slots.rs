@@ -67,7 +67,7 @@ const BUSY: u32 = 0;
 /// A slot's `idle`: it is to close the socket. Times are odd.
 const RECLAIMED: u32 = 2;
 
-/// What a registration is for: which events epoll tells of.
+/// The purpose of a registration: the events that epoll reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Something to read, or the end.
@@ -97,21 +97,21 @@ pub(crate) enum Adding {
     Done,
 }
 
-/// What became of an attempt to add a descriptor to epoll.
+/// The result of an attempt to add a descriptor to epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     Yes,
     No,
 }
 
-/// What became of the offer to do without a socket.
+/// The state of the offer to do without a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     Standing,
     Accepted,
 }
 
-/// What epoll carries: index and generation. Never 0, since generations begin at 1.
+/// The value that epoll carries: index and generation. Never 0, since generations begin at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) u64);
 

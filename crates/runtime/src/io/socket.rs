@@ -21,7 +21,7 @@ pub struct Socket {
     pub(crate) io: Watched,
 }
 
-/// What there is to read of a socket.
+/// The state of a socket for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// Nothing: the peer waits.
@@ -243,7 +243,7 @@ impl Socket {
     pub fn watch_idle(&self, waker: &Waker) -> io::Result<()> {
         let slot = self.io.register()?;
         slot.reader.register(waker);
-        // What came before the registration woke nobody.
+        // Bytes that came before the registration have woken no task.
         if self.has_unread() {
             waker.wake_by_ref();
         }

@@ -12,7 +12,7 @@ pub(crate) use fast::Trickle;
 #[cfg(feature = "chaos")]
 pub(crate) use slow::Trickle;
 
-/// What builds for tests add to a socket, bytes; 0 in others.
+/// Bytes that builds for tests add to a socket; 0 in others.
 pub const TRICKLE_BYTES: usize = size_of::<Trickle>();
 
 #[cfg(not(feature = "chaos"))]
@@ -153,12 +153,12 @@ mod slow {
             if self.reader().is_some() { room.min(1) } else { room }
         }
 
-        /// What reads byte by byte.
+        /// The reader byte by byte, if it is on.
         fn reader(&self) -> Option<&Dripping> {
             self.0.as_deref().filter(|dripping| dripping.mode.reads)
         }
 
-        /// What writes byte by byte.
+        /// The writer byte by byte, if it is on.
         fn writer(&self) -> Option<&Dripping> {
             self.0.as_deref().filter(|dripping| dripping.mode.writes)
         }

@@ -1,5 +1,5 @@
-//! What belongs to one task although several of its parts refer to it: only the task's own poll may enter,
-//! on whichever thread that is.
+//! A cell for data of one task that several of its parts refer to: only the task's own poll may enter, on
+//! whichever thread that is.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, TryLockError};

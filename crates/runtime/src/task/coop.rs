@@ -33,7 +33,7 @@ pub(crate) fn spend(cx: &mut Context<'_>) {
     }
 }
 
-/// What the poll does now; [`Tag::NONE`] in tasks of other executors.
+/// The tag of the poll; [`Tag::NONE`] in tasks of other executors.
 #[must_use]
 pub fn tag_of(cx: &Context<'_>) -> Tag {
     Polling::of(cx).map_or(Tag::NONE, |poll| Tag(poll.carrier.tag.load(Ordering::Relaxed)))

@@ -161,7 +161,7 @@ mod waiting {
         Arc::new(model)
     }
 
-    /// What a suspect does: takes a spare, or joins the line.
+    /// The steps of a suspect: it takes a spare, or joins the line.
     fn come(model: &Model) -> Result<usize, Places> {
         if model.waiting.is_empty()
             && let Some(spare) = model.spares.pop(0)
@@ -329,7 +329,7 @@ mod line {
         free: AtomicU32,
     }
 
-    /// What looks at both, as waiting.rs and turns.rs do.
+    /// A look at both, as waiting.rs and turns.rs have it.
     fn look(shared: &Shared) {
         fence(Ordering::SeqCst);
         if shared.free.load(Ordering::Relaxed) == 1 && shared.line.grant_first() {
@@ -421,7 +421,7 @@ mod beside {
         });
     }
 
-    /// What `Loop::serve_beside` does with a ring. How many polls ended their task.
+    /// The steps of `Loop::serve_beside` with a ring. Returns how many polls ended their task.
     fn serve_beside(home: &'static Remote, ring: &Ring<Header>) -> u32 {
         let (mut lease, mut ended) = (Lease::from_bits(0), 0);
         let mut next = ring.pop();

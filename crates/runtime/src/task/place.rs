@@ -81,7 +81,7 @@ impl Waits for Arc<WaitingPlace> {
     }
 }
 
-/// What a task was granted that has waited.
+/// The grants of a task that has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg(not(loom))]
 pub(crate) struct Pass(u8);
@@ -115,7 +115,7 @@ impl Pass {
     }
 }
 
-/// What stands in the two lines.
+/// An entry of the two lines.
 #[cfg(not(loom))]
 pub(crate) enum Waiter {
     /// A task that is about to do something suspect inside a poll: it is polled for all else that it waits

@@ -27,7 +27,7 @@ pub(crate) struct Remote {
     /// Timer nodes that the wheel must look at.
     pub(crate) timers: Stack<Node>,
     pub(crate) signal: Signal,
-    /// What time it is, in milliseconds, as of this turn: see [`Remote::now_ms`].
+    /// The time, in milliseconds, as of this turn: see [`Remote::now_ms`].
     pub(crate) now_ms: AtomicU64,
     /// Which loop this is.
     #[cfg(not(loom))]
@@ -37,7 +37,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// What models have of a loop.
+    /// A loop for models.
     #[cfg(loom)]
     pub(crate) fn modelled(word: Word) -> Self {
         Self {
@@ -134,7 +134,7 @@ mod loom_tests {
         (Box::leak(Box::new(Remote::modelled(word))), lease)
     }
 
-    /// What a task waits for.
+    /// The event that a task waits for.
     struct Flag {
         is_set: AtomicBool,
         waker: WakerCell,
@@ -279,7 +279,7 @@ mod loom_tests {
     #[test]
     fn loom_a_task_that_binds_itself_is_polled_at_home() {
         const THIEF: usize = 1;
-        /// What a loop polls that it finds in the ring of `home`; whether the task has ended.
+        /// Polls a task from the ring of `home`. Returns whether the task has ended.
         fn poll_found(home: &'static Remote, ring: &Ring<task::Header>, polling: usize) -> bool {
             let Some(task) = ring.pop() else { return false };
             // SAFETY: alive as it is NOTIFIED.

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::{AtomicPtr, Ordering};
 
-/// What can be in a [`Stack`].
+/// An entry of a [`Stack`].
 ///
 /// # Safety
 /// `link` always returns the same field, and nothing else uses it while the node is in a stack.
@@ -62,7 +62,7 @@ impl<T: Linked> Stack<T> {
     }
 }
 
-/// What was taken. It must be used up: what is left in it is lost.
+/// The taken entries. All of them must be used: the rest is lost.
 pub(crate) struct Taken<T: Linked> {
     next: *mut T,
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 const NEVER: u64 = u64::MAX;
 const NOT_IN_WHEEL: u32 = u32::MAX;
 
-/// What task and wheel share.
+/// The state that task and wheel share.
 pub(crate) struct Node {
     deadline: AtomicU64,
     looked_at: AtomicU64,

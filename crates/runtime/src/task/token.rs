@@ -355,7 +355,7 @@ mod loom_tests {
     use loom::thread;
     use std::task::{Wake, Waker};
 
-    /// What is guarded: loom reports an access that is not ordered after the last one.
+    /// The guarded data: loom reports an access that is not ordered after the last one.
     struct Guarded {
         token: Token,
         entries: UnsafeCell<u32>,
@@ -376,7 +376,7 @@ mod loom_tests {
         }
     }
 
-    /// What a task may do that finds the token taken.
+    /// The options of a task that finds the token taken.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Patience {
         Waits,

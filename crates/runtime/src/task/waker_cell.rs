@@ -75,7 +75,7 @@ impl Drop for WakerCell {
     }
 }
 
-/// What a value stands for.
+/// The waker that a word stands for.
 ///
 /// # Safety
 /// It was swapped out by the caller (rules 1 and 2).

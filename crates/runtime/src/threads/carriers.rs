@@ -76,7 +76,7 @@ pub(crate) fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'stat
     Ok(())
 }
 
-/// What a new carrier does first.
+/// The first action of a new carrier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Birth {
     /// Its loop is assigned already.
@@ -191,7 +191,7 @@ fn start_spare(loops: &'static Loops, vacant: &mut Vec<usize>) {
     }
 }
 
-/// What the starter knows of carriers that nobody needs.
+/// The starter's knowledge of carriers that are not needed.
 struct Surplus {
     /// Places whose threads have ended, or are about to.
     vacant: Vec<usize>,

@@ -38,7 +38,7 @@ const QUIET_SLEEP: Duration = Duration::from_millis(20);
 /// How often it looks where loops are not handed over, and only an observer wants to know.
 pub(crate) const PERIOD_WITHOUT_HANDOVER: Duration = Duration::from_millis(5);
 
-/// What was seen of a loop.
+/// The last look at a loop.
 struct Watched {
     /// The word in POLL that was there the last time, if it was.
     seen: Option<Seen>,
@@ -136,7 +136,7 @@ impl Look {
     }
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// Every loop waits.
@@ -147,7 +147,7 @@ enum Found {
     Blocked,
 }
 
-/// What makes other threads take part in a fence.
+/// The way to make other threads take part in a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Barrier {
     /// membarrier(2).

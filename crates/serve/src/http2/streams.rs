@@ -19,16 +19,16 @@ use crate::metrics;
 const CHUNK_BYTES: usize = 8 * 1024;
 /// Statuses below are of interim responses.
 const FINAL_STATUS: u16 = 200;
-/// What a client may send of bodies that are read, besides [`WINDOW_FIRST_BYTES`] of each, bytes.
+/// Bytes that a client may send of bodies that are read, besides [`WINDOW_FIRST_BYTES`] of each.
 const SHARED_WINDOW_BYTES: u32 = 1 << 20;
-/// What one of them may have of that, bytes.
+/// The share of that for one of them, bytes.
 const SHARE_MAX_BYTES: u32 = SHARED_WINDOW_BYTES / 4;
 
 /// All of a connection.
 pub(super) struct Streams {
     /// By number.
     open: VecDeque<Open>,
-    /// What a client may send of a body before something reads it, bytes.
+    /// Bytes that a client may send of a body before something reads it.
     window_bytes: u32,
     /// Which of them have something to look at.
     ready: Arc<Ready>,
@@ -40,18 +40,18 @@ pub(super) struct Streams {
 struct Open {
     id: u32,
     stream: Arc<Stream>,
-    /// What has come of the body and has no room yet.
+    /// Bytes of the body that have arrived and have no room yet.
     backlog: Vec<u8>,
     /// Whether more of it comes.
     input: Input,
     intake: Intake,
-    /// What the client may send of the body beyond what each stream has, bytes.
+    /// Bytes that the client may send of the body beyond the window of each stream.
     shared_bytes: u32,
     /// Whether the client was sent the last frame, though the request goes on.
     output: Rest,
-    /// What was sent of the body, bytes.
+    /// Bytes of the body that were sent.
     sent_bytes: u64,
-    /// What comes next of the response.
+    /// The next part of the response.
     next: Option<StreamOutput>,
     /// Since when it has something to send and no window, on the clock of the loop.
     stalled_since_ms: Option<u64>,
@@ -67,7 +67,7 @@ enum Input {
     Over,
 }
 
-/// What a stream waits for.
+/// The event that a stream waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamState {
     Answering,

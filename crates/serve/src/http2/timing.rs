@@ -103,8 +103,8 @@ impl Deadlines {
         self.send_timeout_ms
     }
 
-    /// What comes first of all, where something of a stream has waited since then for its window, and the
-    /// client is waited for until then.
+    /// The first deadline, if a stream has waited since then for its window, and the client is waited for
+    /// until then.
     pub(super) fn first(&self, stalled_since_ms: Option<u64>, farewell_by_ms: Option<u64>) -> Option<u64> {
         let stalled_by_ms = stalled_since_ms.map(|since_ms| since_ms + self.send_timeout_ms);
         let all =

@@ -36,7 +36,7 @@ impl Affinity {
         }
     }
 
-    /// What nginx says where masks and loops do not match.
+    /// nginx's warning if masks and loops do not match.
     pub(super) fn warning(&self, worker_processes: Option<u64>) -> Option<Error> {
         let Self::Masks(masks) = self else { return None };
         if masks.len() == 1 || masks.len() as u64 == worker_processes.unwrap_or(1) {

@@ -71,7 +71,7 @@ pub(crate) fn error_log(prefix: &Path, directive: &Directive) -> Result<ErrorLog
     Ok(ErrorLogSpec { target, level: level(directive)? })
 }
 
-/// What the arguments behind the first say; `error` if there are none.
+/// The level in the arguments behind the first; `error` if there are none.
 fn level(directive: &Directive) -> Result<Level, Error> {
     let mut level = None;
     for word in &directive.args[1..] {

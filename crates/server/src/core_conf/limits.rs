@@ -8,8 +8,8 @@ use clearway_base::units;
 use clearway_conf::{Directive, Error};
 use clearway_watchdog::Rate;
 
-/// What is found stuck is handed over after one to two times this (docs/performance.md has the
-/// measurement behind it).
+/// A stuck poll is handed over after one to two times this (docs/performance.md has the measurement behind
+/// it).
 pub const HANDOVER_AFTER_DEFAULT: Duration = Duration::from_millis(1);
 
 /// Default of `handover_carriers`.

@@ -38,7 +38,7 @@ pub(super) fn read(scope: &mut Scope<'_, CoreConf>, d: &Directive) -> Result<(),
     Ok(())
 }
 
-/// What nginx would say of a file that is no module of its own.
+/// nginx's message for a file that is no module of its own.
 fn why_not(path: &Path) -> Vec<u8> {
     let name = path.as_os_str().as_bytes();
     let failed = |why: &str| message(&[&"dlopen() \"", &name, &"\" failed (", &name, &": ", &why, &")"]);

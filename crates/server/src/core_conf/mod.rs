@@ -72,7 +72,7 @@ pub struct HttpBlock {
     pub warnings_before: usize,
 }
 
-/// What stands outside `http`.
+/// The settings outside `http`.
 #[derive(Debug)]
 pub struct CoreConf {
     /// Where relative paths begin; ends in a slash.
@@ -111,7 +111,7 @@ pub struct CoreConf {
     events: Option<()>,
     /// The `http` block, to be loaded when the logs are open.
     pub http: Option<HttpBlock>,
-    /// What directives in `http` need, once it is loaded.
+    /// The rights that directives in `http` need, once it is loaded.
     pub rights: WantedRights,
 }
 
@@ -368,8 +368,8 @@ impl CoreConf {
         }
     }
 
-    /// What is said where a loop may have more connections than the process that asks may have descriptors,
-    /// or than `worker_rlimit_nofile` gives.
+    /// The warning if a loop may have more connections than the process may have descriptors, or than
+    /// `worker_rlimit_nofile` gives.
     #[must_use]
     pub fn descriptor_warning(&self) -> Option<String> {
         let connections = u64::from(self.worker_connections());
@@ -379,7 +379,7 @@ impl CoreConf {
         Some(format!("{connections} worker_connections exceed open file resource limit: {limit}"))
     }
 
-    /// What a new worker process is needed for.
+    /// The settings that need a new worker process.
     #[must_use]
     pub fn process_traits(&self) -> ProcessTraits {
         ProcessTraits {
@@ -406,7 +406,7 @@ impl CoreConf {
     }
 }
 
-/// What the loops of a process are, of all that `worker_processes` asks for.
+/// The share of a process in all loops that `worker_processes` asks for.
 impl CoreConf {
     /// `worker_processes`: the event loops of all worker processes, where there are any.
     #[must_use]

@@ -12,7 +12,7 @@ use super::{CoreConf, EVENTS, MAIN};
 pub struct NoEffect {
     /// Its name.
     pub directive: &'static str,
-    /// What does its work, or why there is none.
+    /// The part that does its work, or why there is none.
     pub reason: &'static str,
 }
 
@@ -132,7 +132,7 @@ pub const NO_EFFECT: &[NoEffect] = &[
     },
 ];
 
-/// What was given, so that it is not given twice.
+/// The given directives, so that none is given twice.
 #[derive(Debug, Default)]
 pub(super) struct Formal {
     lock_file: Option<bytes::Bytes>,

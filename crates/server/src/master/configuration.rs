@@ -42,7 +42,7 @@ fn make_ticket_key() -> Vec<u8> {
 /// See the file's head.
 pub(crate) struct Configuration {
     pub(crate) core: CoreConf,
-    /// What to listen on, in the order of the snapshot.
+    /// The addresses to listen on, in the order of the snapshot.
     pub(crate) requests: Vec<Request>,
     /// The error log of `main`.
     pub(crate) log: DirectLog,
@@ -201,7 +201,7 @@ impl Configuration {
         fd.try_clone().ok()
     }
 
-    /// What a process needs to run this. The agent keeps its user and listens on nothing.
+    /// The parts that a process needs to run this. The agent keeps its user and listens on nothing.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -242,7 +242,7 @@ impl Configuration {
         })
     }
 
-    /// What nginx says when a configuration has its sockets, at a start and at a reload.
+    /// nginx's lines when a configuration has its sockets, at a start and at a reload.
     pub(crate) fn announce_events(&self, log: &dyn Sink) {
         log.log(Level::Notice, format_args!("using the \"epoll\" event method"));
         if let Some(warning) = self.core.descriptor_warning() {

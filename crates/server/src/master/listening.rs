@@ -175,7 +175,7 @@ impl Listening {
         self.addresses().iter().for_each(|address| bind::close_unix(address, log));
     }
 
-    /// What is listened on.
+    /// The addresses that are listened on.
     pub(crate) fn addresses(&self) -> Vec<ListenAddr> {
         self.entries.iter().map(|entry| entry.request.address.clone()).collect()
     }
@@ -206,7 +206,7 @@ impl Listening {
         self.entries.iter().flat_map(|entry| entry.fds.iter().map(|fd| &**fd))
     }
 
-    /// What a new binary finds in its environment: `6;7;`.
+    /// The value in the environment of a new binary: `6;7;`.
     pub(crate) fn numbers(&self) -> String {
         self.fds().map(|fd| format!("{};", fd.as_raw_fd())).collect()
     }

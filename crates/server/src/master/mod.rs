@@ -98,7 +98,7 @@ fn run_master(parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Resu
     Ok(())
 }
 
-/// What nginx says of itself at a start.
+/// nginx's lines at a start.
 fn announce(config: &Configuration) {
     let nginx = clearway_http::NGINX_VERSION;
     config.notice(format_args!("clearway/{} (nginx/{nginx})", env!("CARGO_PKG_VERSION")));

@@ -14,7 +14,7 @@ use crate::start::Failed;
 /// Access rights of a pid file, less the umask, which a daemon has none of.
 pub(crate) const PID_FILE_MODE: u32 = 0o644;
 
-/// What the file of an old binary is called while a new one runs.
+/// The suffix of an old binary's file while a new one runs.
 const OLDBIN_SUFFIX: &str = ".oldbin";
 
 /// A pid file that is there. It is not removed by being dropped: another process may have taken over.

@@ -101,7 +101,7 @@ fn set_inheritable(listening: &Listening, mode: OnExec) {
     }
 }
 
-/// What to execute. nginx executes its first argument as it is, which needs a slash in it; without one
+/// The program to execute. nginx executes its first argument as it is, which needs a slash in it; without one
 /// the file that this process was started from is looked up again by its name.
 fn program(name: Option<&Path>) -> PathBuf {
     match name {

@@ -18,7 +18,7 @@ use crate::control::{Inbox, Order, Report};
 use crate::core_conf::Duty;
 use crate::start::{Failed, WORKER_VARIABLE};
 
-/// What process lists show of a worker.
+/// The title of a worker in process lists.
 const TITLE: &str = "nginx: worker process";
 
 /// And of the agent.
@@ -49,7 +49,7 @@ pub(crate) enum Occasion {
     Respawn,
 }
 
-/// What a worker is expected to do.
+/// The expected action of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
     /// Serve; where it ends, another one takes its place.
@@ -67,7 +67,7 @@ enum Question {
     Answered(Answer),
 }
 
-/// What a worker says to a configuration.
+/// The answer of a worker to a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ready(Built),
@@ -119,7 +119,7 @@ impl WorkerProcess {
         })
     }
 
-    /// What poll(2) is to watch, unless the worker is gone.
+    /// The descriptor for poll(2), unless the worker is gone.
     pub(crate) fn channel(&self) -> Option<BorrowedFd<'_>> {
         self.connected.then(|| self.channel.as_fd())
     }
@@ -218,7 +218,7 @@ impl WorkerProcess {
         self.generations.is_empty()
     }
 
-    /// What it has said to the last order that is answered, once.
+    /// The answer to the last order that has one, once.
     pub(crate) fn take_answer(&mut self) -> Option<Answer> {
         match std::mem::replace(&mut self.question, Question::None) {
             Question::Answered(answer) => Some(answer),

@@ -40,7 +40,8 @@ impl HandedFiles {
 }
 
 impl Opener for HandedFiles {
-    /// What was handed; names that came up later, such as those with variables in them, by itself.
+    /// The handed file; a name that came up later, such as one with variables in it, is opened by the worker
+    /// itself.
     fn open(&self, path: &Path) -> io::Result<File> {
         match self.lock().get(path) {
             Some(file) => file.try_clone(),

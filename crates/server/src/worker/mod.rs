@@ -253,7 +253,7 @@ impl Worker {
         &self.pools
     }
 
-    /// What is known of other servers, whatever the configuration.
+    /// The state of other servers, whatever the configuration.
     pub(crate) fn lasting(&self) -> Arc<Lasting> {
         Arc::clone(&self.lasting)
     }
@@ -268,7 +268,7 @@ impl Worker {
         Arc::clone(&self.log) as _
     }
 
-    /// What becomes readable when a configuration is not used any more.
+    /// A descriptor that becomes readable when a configuration is not used any more.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.ended.bell.as_fd()
     }

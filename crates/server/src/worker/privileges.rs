@@ -100,7 +100,7 @@ pub(crate) fn limit_descriptors(core: &CoreConf, log: &dyn Sink) {
         process::raise_descriptors(wanted);
     }
     let limit = process::descriptors_max().unwrap_or(u64::MAX);
-    // What the master could foresee it has said.
+    // The master has already warned of limits that it could foresee.
     if connections > limit / loops && limit < wanted {
         let limit = limit / loops;
         let message =

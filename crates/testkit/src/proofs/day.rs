@@ -52,7 +52,7 @@ pub struct Day {
     pub seed: u64,
 }
 
-/// What the server has of something at a time.
+/// Resources that the server holds at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     /// Resident memory of all processes, bytes.
@@ -74,7 +74,7 @@ pub struct DayReport {
     pub explained: BTreeMap<&'static str, u64>,
     /// Requests that failed for nothing, by what was seen of them.
     pub failed: BTreeMap<String, u64>,
-    /// What happened, and how often.
+    /// The events and their counts.
     pub events: BTreeMap<&'static str, u64>,
     /// How long cheap requests took outside the seconds of a kill, sorted.
     pub cheap: Vec<Duration>,
@@ -105,7 +105,7 @@ impl fmt::Display for DayReport {
     }
 }
 
-/// What excuses a request that fails.
+/// An event that excuses a request that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Kill,
@@ -169,7 +169,7 @@ fn visit(random: &mut Random) -> Visit {
     }
 }
 
-/// What goes on, and what has come of it.
+/// The course of the day, and its results.
 #[derive(Default)]
 struct Course {
     is_over: AtomicBool,
@@ -199,7 +199,7 @@ impl Course {
         self.faults.lock().expect("no thread has failed")[number].2 = Some(Instant::now());
     }
 
-    /// What excuses something that went on since then.
+    /// The event that excuses a failure since then.
     fn excuse(&self, since: Instant, of: Option<Fault>) -> Option<Fault> {
         let faults = self.faults.lock().expect("no thread has failed");
         let goes_on = |end: &Option<Instant>| end.is_none_or(|end| end + AFTERMATH >= since);
@@ -303,7 +303,7 @@ impl Day {
                 scope.spawn(move || course.visit_all_day(address, random));
             }
             scope.spawn(|| course.ask_cheaply(&address));
-            // What every part needs once is there before it is measured.
+            // The resources that every part needs once are there before it is measured.
             let begin = Instant::now();
             while begin.elapsed() < self.length {
                 if before == Holds::default() && begin.elapsed() > self.length / 10 {
@@ -316,7 +316,7 @@ impl Day {
             }
             course.is_over.store(true, Ordering::SeqCst);
         });
-        // What has been going on comes to its end.
+        // Work that is under way comes to its end.
         thread::sleep(AFTERMATH);
         let after = holds(&site);
         report(&site, course, events, (before, after))
@@ -353,7 +353,7 @@ fn report(
     }
 }
 
-/// What all processes of the server hold.
+/// The resources of all processes of the server.
 fn holds(site: &Site) -> Holds {
     let mut all = Holds::default();
     for pid in process::family(site.server.pid()) {

@@ -42,7 +42,7 @@ pub struct Burst {
     pub requests: usize,
 }
 
-/// What came of a [`Burst`].
+/// The results of a [`Burst`].
 #[derive(Clone, Copy, Debug)]
 pub struct BurstReport {
     /// From the first request to the last answer.
@@ -114,7 +114,7 @@ fn pipeline(to: &Address, count: usize) {
     }
 }
 
-/// What the error log says of lines that were lost.
+/// The number of lost lines by the error log.
 fn lost_lines(server: &Server) -> u64 {
     let log = server.lines("logs/error.log");
     let lost = log
@@ -135,12 +135,12 @@ pub fn full_device(binary: &Binary, answers: u64) -> (Tally, String) {
     (load.finish(), said)
 }
 
-/// What came of [`stuck_log`].
+/// The results of [`stuck_log`].
 #[derive(Clone, Debug)]
 pub struct StuckReport {
     /// The load while the log was stuck.
     pub load: Tally,
-    /// What stood in the error log before the access log moved on.
+    /// The lines in the error log before the access log moved on.
     pub said_meanwhile: String,
     /// Lines of the load that arrived in the end.
     pub lines: u64,
@@ -213,7 +213,7 @@ pub struct Reopen {
     pub rounds: usize,
 }
 
-/// What came of a [`Reopen`].
+/// The results of a [`Reopen`].
 #[derive(Clone, Debug)]
 pub struct ReopenReport {
     /// The load.

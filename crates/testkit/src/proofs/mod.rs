@@ -1,6 +1,6 @@
-//! What the server promises of its processes and files, each as one scenario that is played at two sizes: in
-//! the tests, which assert what cannot depend on the machine, and as a measurement (`clearway-bench`). Every
-//! scenario runs with nginx too, except for what nginx does not promise.
+//! The server's promises about its processes and files, each as one scenario that is played at two sizes: in
+//! the tests, which assert facts that cannot depend on the machine, and as a measurement (`clearway-bench`).
+//! Every scenario runs with nginx too, except where nginx does not promise it.
 
 mod crash;
 mod day;

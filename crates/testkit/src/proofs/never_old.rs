@@ -2,7 +2,7 @@
 //! from an nginx that keeps no file open. Every file has been quiet for long enough to be copied, and was
 //! asked for, before it changes.
 //!
-//! What nobody promises: a change through a shared mapping, which Linux stamps when it pleases.
+//! Not promised: a change through a shared mapping, which Linux stamps late.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -131,7 +131,7 @@ impl NeverOld {
             connection.send(request(&change.target(round)).as_bytes());
             match connection.try_response(Answer::Whole) {
                 Ok(_) => beside.fetch_add(1, Ordering::Relaxed),
-                // What is rewritten while it is sent may be cut.
+                // A file that is rewritten while it is sent may be cut.
                 Err(_) => {
                     connection = server.connect();
                     0
@@ -181,7 +181,7 @@ fn request(target: &str) -> String {
 }
 
 impl Change {
-    /// What is asked for, every other time in a way that looks at the name before.
+    /// The target of a request, every other time in a way that looks at the name before.
     fn target(self, round: usize) -> String {
         let way = if round.is_multiple_of(2) { "" } else { "/tried" };
         match self {
@@ -264,7 +264,7 @@ impl Change {
     }
 }
 
-/// What a link points to in a state.
+/// The target of a link in a state.
 fn name_of(link: &Path, state: usize) -> String {
     let name = link.file_name().expect("it has a name").to_string_lossy();
     format!("{name}-{state}")

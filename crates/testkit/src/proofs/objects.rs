@@ -73,7 +73,7 @@ impl Objects {
         let server = Setup::new(binary.clone(), &config).start();
         let mut client = server.connect();
         (0..self.sample).for_each(|number| _ = ask(&mut client, number));
-        // What has changed is written down within a moment; then the server is killed.
+        // Changes are written down within a moment; then the server is killed.
         expect_soon("all are written down", || directory.journal_bytes() >= self.sample * ENTRY_BYTES);
         drop((client, server));
         self.write_index(&directory.0.join(".clearway/index"));
@@ -109,7 +109,7 @@ impl Objects {
         hits as f64 / asked.max(1) as f64
     }
 
-    /// What a server has written down that knew all these objects.
+    /// Writes the index of a server that knew all these objects.
     fn write_index(self, path: &Path) {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is not 1970").as_secs();
         let mut out = Vec::with_capacity(self.objects as usize * RECORD_BYTES + (1 << 20));

@@ -1,6 +1,6 @@
 //! Numbers that follow from a seed.
 
-/// What is drawn from (SplitMix64).
+/// A generator of random numbers (SplitMix64).
 #[derive(Clone, Debug)]
 pub(super) struct Random(pub(super) u64);
 

@@ -14,13 +14,13 @@ use super::deployed;
 use crate::client::PATIENCE;
 use crate::{Address, Binary, Server, Setup};
 
-/// What bodies repeat, bytes.
+/// The length of the pattern that bodies repeat, bytes.
 const PATTERN_BYTES: usize = 64 * 1024;
 /// Of a thread that does no more than read and write.
 const STACK_BYTES: usize = 256 * 1024;
 /// Threads in which the clients live.
 const THREADS: usize = 2;
-/// What the origin sends at once, bytes.
+/// Bytes that the origin sends at once.
 const STEP_BYTES: usize = 16 * 1024;
 /// How many clients that have had their first byte are read from until those that have not are looked at.
 const OTHERS_MAX: usize = 16;

@@ -22,9 +22,9 @@ use crate::server::send_signal;
 use crate::{Address, Binary, Server, Setup};
 
 const CLIENTS: u64 = 6;
-/// What the disk of the cache has room for at least, KiB.
+/// The least room on the disk of the cache, KiB.
 const ROOM_MIN_KIB: u64 = 16 * 1024;
-/// What it has room for of each object, KiB: a third of it.
+/// The room for each object, KiB: a third of it.
 const ROOM_EACH_KIB: u64 = 8;
 /// Files up to this size are changed in place; of a larger one a part may be on its way, bytes.
 const SMALL_BYTES: u64 = 32 * 1024;
@@ -225,7 +225,7 @@ fn harm(cache: &Path, random: &mut Random) {
         return;
     }
     let path = &files[random.below(files.len() as u64) as usize];
-    // What is not there any more another turn has removed, or the cache itself.
+    // A file that does not exist was removed by another turn, or the cache itself.
     let Ok(length) = fs::metadata(path).map(|found| found.len()) else { return };
     let open = || fs::File::options().write(true).open(path);
     let _ = match random.below(3) {

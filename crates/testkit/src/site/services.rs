@@ -1,4 +1,4 @@
-//! What stands behind the site: an application, PHP, and a server that counts.
+//! The services behind the site: an application, PHP, and a Redis that counts.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ pub fn video_byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// What a service does with its requests.
+/// The behaviour of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     /// It answers.
@@ -50,7 +50,7 @@ pub enum Mood {
 /// The application: what it was asked for, and how often.
 #[derive(Debug, Default)]
 pub struct Application {
-    /// What it does.
+    /// Its behaviour.
     pub mood: Mutex<Mood>,
     /// Fetches of what can be kept.
     pub fetched: AtomicUsize,
@@ -180,7 +180,7 @@ fn hint(stream: &mut TcpStream, headers: &str) -> std::io::Result<()> {
     reply(stream, "200 OK", headers, b"hinted\n")
 }
 
-/// What stands behind an upgrade: each byte comes back.
+/// The protocol behind an upgrade: each byte comes back.
 fn talk(stream: &mut TcpStream, input: &mut Vec<u8>) -> std::io::Result<()> {
     stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n")?;
     stream.write_all(&std::mem::take(input))?;
@@ -289,10 +289,10 @@ pub fn serve_fastcgi(mut stream: TcpStream) {
     }
 }
 
-/// What a server that counts knows.
+/// The counters of a Redis.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// What it does.
+    /// Its behaviour.
     pub mood: Mutex<Mood>,
     of: Mutex<HashMap<Vec<u8>, u64>>,
 }

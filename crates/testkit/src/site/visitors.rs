@@ -31,7 +31,7 @@ pub enum Way {
 /// Each way.
 pub const BOTH: [Way; 2] = [Way::Http1, Way::Http2];
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Copy, Default)]
 pub struct Ask<'a> {
     /// GET if empty.
@@ -44,7 +44,7 @@ pub struct Ask<'a> {
     pub body: &'a [u8],
 }
 
-/// What was answered; names of headers are in lower case.
+/// The answer; names of headers are in lower case.
 #[derive(Debug, Default)]
 pub struct Answered {
     /// 0 if there was no response.
@@ -55,7 +55,7 @@ pub struct Answered {
     pub body: Vec<u8>,
     /// Statuses of what came before the response.
     pub interim: Vec<u16>,
-    /// What came behind the body.
+    /// The trailers behind the body.
     pub trailers: Vec<(String, String)>,
     /// Whether all of it came.
     pub is_whole: bool,
@@ -195,7 +195,7 @@ fn trailers_of(response: &[u8]) -> Vec<(String, String)> {
     fields.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
 }
 
-/// What a client with HTTP/2 says first: that it can take all there is.
+/// The first bytes of a client with HTTP/2: it takes all there is.
 pub fn hello_http2() -> Vec<u8> {
     const WINDOW: u32 = 1 << 30;
     let settings = Settings { window_bytes: Some(WINDOW), ..Settings::default() };
@@ -230,7 +230,7 @@ fn ask_http2(stream: &mut Secured, ask: Ask<'_>) -> io::Result<Answered> {
     Ok(answered(frames.answers.remove(&1).unwrap_or_default()))
 }
 
-/// What was answered, from what has come of a stream.
+/// The answer, from the received part of a stream.
 pub fn answered(answer: crate::http2::Answer) -> Answered {
     let mut answered =
         Answered { is_whole: answer.end == Some(Ended::Complete), body: answer.body, ..Answered::default() };

@@ -9,7 +9,7 @@ use super::table::{
     SHA256, SHA384, Suite,
 };
 
-/// What a word says of a suite; what it leaves open is 0 or nothing.
+/// The meaning of a word for suites; a part that it leaves open is 0 or `None`.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Alias {
     /// The name of one suite.
@@ -54,7 +54,7 @@ impl OfDefault {
     }
 }
 
-/// What a word stands for, if it is known.
+/// The meaning of a word, if it is known.
 pub(super) fn find(word: &str) -> Option<Alias> {
     if let Some(suite) = Suite::named(word) {
         let Suite { number, parts, .. } = *suite;

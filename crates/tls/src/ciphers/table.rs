@@ -4,7 +4,7 @@
 
 use super::Version::{self, Ssl3 as SSL3, Tls10 as TLS10, Tls12 as TLS12};
 
-/// What a suite consists of, each a set of one: aliases are sets of several.
+/// The parts of a suite, each a set of one: aliases are sets of several.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Suite {
     /// As on the wire.

@@ -29,7 +29,7 @@ fn estimate(look: &Look<'_>, peer: &Peer, rule: TimeRule, waiting_ms: Option<u64
         TimeRule::Header(_) => peer.times().header_ms(),
         TimeRule::LastByte(_) | TimeRule::None => peer.times().response_ms(),
     };
-    // What nobody has tried for long gets another chance: half of its time for each `fail_timeout`.
+    // A server that was not tried for long gets another chance: half of its time for each `fail_timeout`.
     let halvings = u32::try_from(peer.rests(look.moment.now_s())).unwrap_or(u32::MAX);
     let ms = known_ms.checked_shr(halvings).unwrap_or(0).max(waiting_ms.unwrap_or(0));
     let ms = if ms > TIME_MAX_MS { TIME_MAX_MS } else { ms + CLUSTER_MS - ms % CLUSTER_MS };

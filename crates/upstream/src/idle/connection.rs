@@ -91,7 +91,7 @@ pub enum Repeat {
 
 /// A connection in use, or idle. In a box from the first request on, so that no later one allocates for it.
 pub struct Connection {
-    /// What carries its bytes.
+    /// The transport of its bytes.
     pub transport: Transport,
     pub(crate) slot: Option<ConnectionSlot>,
     remote: Remote,
@@ -102,7 +102,7 @@ pub struct Connection {
     pub(crate) requests: u32,
     pub(crate) born_ms: u64,
     pub(crate) idle_since_ms: u64,
-    /// What earlier requests have sent on it, bytes.
+    /// Bytes that earlier requests have sent on it.
     sent_bytes: u64,
     /// How long it may be idle, where that is not for its pool to say; milliseconds.
     pub(crate) timeout_ms: Option<u64>,

@@ -22,7 +22,7 @@ const LOOKS_PER_TIMEOUT: u64 = 8;
 /// ...and so long at least.
 const LOOK_EVERY_MIN_MS: u64 = 10;
 
-/// What others know of it.
+/// The keeper's state for other tasks.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pub(crate) duty: Duty,

@@ -21,8 +21,8 @@ use super::trust::Trust;
 /// Shelves that a loop has at most: with their 64 places they bound what one loop keeps for a group.
 const SHELVES_MAX: usize = 64;
 
-/// What `keepalive` does not allow is closed when it was idle for so long, milliseconds: clients come in
-/// waves, and what was closed behind one would be made anew for the next.
+/// A connection beyond `keepalive` is closed when it was idle for so long, milliseconds: clients come in
+/// waves, and a connection that was closed behind one would be made anew for the next.
 const EXCESS_MS: u64 = 100;
 
 /// There are never more than so many times the connections that `keepalive` allows.
@@ -30,7 +30,7 @@ const EXCESS_FACTOR: u32 = 2;
 /// Fewer connections than this are as few as `keepalive` says at any time: there are no waves of so few.
 const EXCESS_FROM: u32 = 3;
 
-/// What `keepalive` and its kin say.
+/// The parameters of `keepalive` and its kin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// `keepalive` for all loops together: as nginx counts for each worker, its number times the loops. One
@@ -44,7 +44,7 @@ pub struct PoolConfig {
     pub timeout_ms: u64,
 }
 
-/// What became of requests and connections. Numbers of all loops.
+/// Counts of requests and connections. Numbers of all loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Idle connections.

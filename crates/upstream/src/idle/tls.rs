@@ -16,13 +16,13 @@ use clearway_runtime::Socket;
 use clearway_tls::engine::{Failure, Kept, LoadError, Opened, Session, Shown, Step};
 use clearway_tls::stream::{End, Left, TlsError};
 
-/// What is received at once: a record of the largest size, bytes.
+/// Bytes that are received at once: a record of the largest size.
 const RECEIVE_BYTES: usize = 17 * 1024;
-/// What is encrypted at once, bytes of content.
+/// Bytes of content that are encrypted at once.
 const FLIGHT_MAX_BYTES: usize = 64 * 1024;
 /// Content of a record, bytes (RFC 8446 §5.1).
 const RECORD_MAX_BYTES: usize = 16 * 1024;
-/// What a server may send in a handshake, bytes: certificates are the most of it.
+/// The most bytes that a server may send in a handshake: certificates are the most of it.
 const HANDSHAKE_MAX_BYTES: usize = 1024 * 1024;
 
 /// See the file's head.

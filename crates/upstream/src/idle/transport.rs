@@ -1,7 +1,7 @@
 //! Where the bytes of a connection to a server come from and go to: a plain socket, or one with TLS before
 //! it, which costs plain ones a branch per call.
 //!
-//! What its methods promise is what [`Socket`]'s do, of the bytes of the request and the response:
+//! Its methods promise the same as those of [`Socket`], for the bytes of the request and the response:
 //! 1. Ready to read means that a read may succeed now: the socket has something, or what was read ahead is
 //!    still there. A reader that has read less than there was is told again.
 //! 2. Quiet means that neither the socket nor what was read ahead holds anything.
@@ -27,7 +27,7 @@ pub enum Transport {
     Memory(clearway_net::memory::MemoryEnd),
 }
 
-/// What a request does with it.
+/// Functions for a request.
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "they are the socket's")]
 impl Transport {
     #[inline]
@@ -84,7 +84,7 @@ impl Transport {
         }
     }
 
-    /// What the bytes go over.
+    /// The socket below.
     #[must_use]
     pub fn socket(&self) -> &Socket {
         match self {
@@ -123,7 +123,7 @@ impl Transport {
     }
 }
 
-/// What is done with it while it is idle.
+/// Functions for an idle connection.
 #[expect(missing_docs, clippy::missing_errors_doc, reason = "they are the socket's")]
 impl Transport {
     /// The request that used it is over, and nothing is left of its response.

@@ -51,7 +51,7 @@ impl<'a> Dict<'a> {
     /// Makes a dictionary of zeroed memory; `name_len` is the length of its name, for which nginx has room in
     /// it.
     pub(crate) fn make(memory: &Memory<'a>, name_len: usize) {
-        /// What nginx keeps in a dictionary: the roots of its tree and list, and a text for its log.
+        /// nginx's own data in a dictionary: the roots of its tree and list, and a text for its log.
         const ROOTS_BYTES: usize = 80;
         const LOG_TEXT_BYTES: usize = 28;
         if memory.words[MADE_AT].load(Ordering::Acquire) != 0 {

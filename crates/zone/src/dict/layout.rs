@@ -141,7 +141,7 @@ pub(crate) const fn high(word: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// What nginx 1.31.5 says (`total pages` in upstream's tests).
+    /// The numbers of nginx 1.31.5 (`total pages` in upstream's tests).
     #[test]
     fn pages_are_as_many_as_nginxs() {
         for (bytes, pages) in [(8192, 1), (12 * 1024, 2), (20 * 1024, 4), (25 * 1024, 5), (32 * 1024, 7)] {

@@ -11,7 +11,7 @@ const LINKS: usize = 0;
 /// The value's length in bytes, and its kind above.
 const SIZE: usize = 1;
 const DATA: usize = 2;
-/// What nginx has in an item beside its value; here are less.
+/// nginx's bytes in an item beside its value; here they are fewer.
 const ITEM_BYTES: usize = 21;
 
 /// Where an item is put or taken.

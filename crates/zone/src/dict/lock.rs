@@ -31,7 +31,7 @@ impl<'a> Memory<'a> {
         worker == self.own.number() || self.workers.all().any(|one| one.number() == worker)
     }
 
-    /// What a stripe is before something is read; `None` while it is being changed.
+    /// The state of a stripe before something is read; `None` while it is being changed.
     pub(crate) fn stripe_before(&self, stripe: usize) -> Option<u64> {
         let word = self.words[stripe_at(stripe)].load(Ordering::Acquire);
         (low(word) == 0).then_some(word)
@@ -49,7 +49,7 @@ impl<'a> Memory<'a> {
         let before = self.stripe_before(stripe)?;
         let taken = pair(self.own.number(), high(before));
         word.compare_exchange(before, taken, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // What is stored from here on is seen with the stripe in use.
+        // Later stores are seen with the stripe in use.
         fence(Ordering::Release);
         Some(HeldStripe { word, taken })
     }

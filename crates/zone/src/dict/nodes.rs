@@ -23,9 +23,9 @@ const EPOCH: usize = 5;
 /// The key, and from the next whole word on the value.
 const DATA: usize = 6;
 
-/// What an entry of no key and no value has with nginx; what it has here is less.
+/// The bytes of an entry with an empty key and value in nginx; here they are fewer.
 const NODE_BYTES: usize = 68;
-/// What nginx has in a list's entry beside its key.
+/// nginx's bytes in a list's entry beside its key.
 const LIST_BYTES: usize = 16;
 
 /// Entries of a chain at most that a reader follows, which may be led astray.
@@ -52,7 +52,7 @@ pub(crate) struct EntryPlace {
     holder: usize,
 }
 
-/// What an entry says of itself.
+/// The fields of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) at: usize,
@@ -79,12 +79,12 @@ impl Entry {
     }
 }
 
-/// What a value is made of when it is written.
+/// The parts of a value when it is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'v> {
     pub(crate) kind: Kind,
     pub(crate) bytes: &'v [u8],
-    /// What `SIZE` says: of a list how many items.
+    /// The number for `SIZE`: of a list the number of items.
     pub(crate) len: usize,
     pub(crate) flags: u32,
     /// Milliseconds since 1970; 0: never.
@@ -157,7 +157,7 @@ impl Memory<'_> {
 }
 
 impl Writer<'_> {
-    /// What was read since the last change becomes the newest, in that order.
+    /// Entries that were read since the last change become the newest, in that order.
     pub(crate) fn heed_touches(&mut self) {
         let noted = self.memory.words[TOUCHES_AT].load(Ordering::Relaxed);
         let heeded = self.read(HEEDED_AT).max(noted.saturating_sub(RING as u64));

@@ -10,7 +10,7 @@ use crate::sync::back_off;
 const TRIES_MAX: u32 = if cfg!(loom) { 2 } else { 100 };
 
 impl Dict<'_> {
-    /// What is under a key, also what has expired; a text is appended to `out`.
+    /// The value of a key, also an expired one; a text is appended to `out`.
     #[must_use]
     pub fn get(&self, key: &Key<'_>, now_ms: u64, out: &mut Vec<u8>) -> Option<Found> {
         let start = out.len();
@@ -31,8 +31,8 @@ impl Dict<'_> {
         self.look(key, |_, entry| entry.expires_ms)
     }
 
-    /// What `read` makes of a key's entry. It may be asked several times, and of what is not there; its last
-    /// answer holds.
+    /// The result of `read` for a key's entry. It may be called several times, and for an entry that is not
+    /// there; its last result holds.
     pub(crate) fn look<R>(&self, key: &Key<'_>, mut read: impl FnMut(&Memory<'_>, &Entry) -> R) -> Option<R> {
         let (memory, stripe) = (&self.memory, stripe_of(key.hash));
         for attempt in 0..TRIES_MAX {

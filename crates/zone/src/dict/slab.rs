@@ -8,7 +8,7 @@ use crate::dict::lock::Writer;
 /// The smallest chunk that is asked for here.
 const CHUNK_MIN_BYTES: usize = 32;
 
-/// What a page is: the lower half of its first word; the upper half says how many pages, or which class.
+/// The kind of a page: the lower half of its first word; the upper half is the number of pages, or the class.
 const WITHIN: u32 = 0;
 const FREE_FIRST: u32 = 1;
 const FREE_LAST: u32 = 2;

@@ -1,4 +1,4 @@
-//! What code says of the server of an attempt.
+//! Functions with which code sets the server of an attempt.
 
 use clearway_http::LastAttempt;
 use clearway_luajit::Reply;

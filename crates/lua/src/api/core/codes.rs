@@ -14,7 +14,7 @@ pub(super) const DECLINED: i32 = -5;
 pub(super) const NO_REQUEST: i32 = -100;
 pub(super) const BAD_CONTEXT: i32 = -101;
 
-/// What upstream says of a phase that a function is not for.
+/// Upstream's message for a function in the wrong phase.
 pub(super) const WRONG_PHASE: &str = "API disabled in the current context";
 
 /// Does it with what Lua runs for.

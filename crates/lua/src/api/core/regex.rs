@@ -9,7 +9,7 @@ use super::codes::{ERROR, OK, failed, with};
 use crate::api::regex::{Piece, compile_failed, template};
 use crate::vm::regexes::Regexes;
 
-/// What lua-resty-core says beside PCRE2's options.
+/// Options of lua-resty-core beside those of PCRE2.
 const DFA: u32 = 0x02;
 const JIT: u32 = 0x04;
 const UNCHECKED: u32 = 0x10;

@@ -1,4 +1,4 @@
-//! What a request has: variables, heads, arguments, its phase, how it ends.
+//! Functions of requests: variables, heads, arguments, the phase, ends.
 
 use clearway_base::log::Level;
 use clearway_http::{Origin, SharedHead};

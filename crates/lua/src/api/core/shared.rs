@@ -17,7 +17,7 @@ const BOOLEAN: i32 = 1;
 const NUMBER: i32 = 3;
 const STRING: i32 = 4;
 
-/// What `store` is to do, as bits.
+/// Flags of `store`, as bits.
 const ADD: u32 = 1;
 const REPLACE: u32 = 2;
 const SAFE: u32 = 4;
@@ -40,7 +40,7 @@ fn with_dict(
     }
 }
 
-/// What upstream answers, and says, of a refusal.
+/// Upstream's code and message for a refusal.
 fn refused(reply: &mut Reply, refusal: Refusal) -> i32 {
     failed(reply, words(refusal));
     match refusal {

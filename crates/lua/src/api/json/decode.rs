@@ -24,7 +24,7 @@ pub(super) fn decode(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// What stands at a place of the text.
+/// The token at a position of the text.
 struct Token {
     kind: Kind,
     /// Where it begins.
@@ -259,7 +259,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// What a backslash begins; it is the next byte.
+    /// Appends the character of an escape, whose backslash was read.
     fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
         debug_assert_eq!(self.text[self.at], b'\\', "an escape begins with a backslash");
         let byte = match self.text.get(self.at + 1) {

@@ -40,14 +40,14 @@ impl Rate {
         u64::try_from(before.saturating_add(i128::from(REQUEST)).max(0)).unwrap_or(u64::MAX)
     }
 
-    /// What is to be kept for a key that has this excess at `now_ms`.
+    /// The number to store for a key that has this excess at `now_ms`.
     pub(crate) fn drained(self, excess: u64, now_ms: u64) -> u64 {
         let rate = u128::from(self.0);
         let drains_in = (u128::from(excess) * TICKS_PER_S.unsigned_abs() + rate / 2) / rate;
         ticks(now_ms).saturating_add(u64::try_from(drains_in).unwrap_or(u64::MAX))
     }
 
-    /// What is kept below this is as good as nothing: the next request has no excess either way.
+    /// A stored number below this is as good as none: the next request has no excess either way.
     pub(crate) fn forgotten_below(self, now_ms: u64) -> u64 {
         let of_a_request = self.drained(REQUEST, 0).saturating_add(1);
         ticks(now_ms).saturating_sub(of_a_request)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What nginx keeps for a key, and how it counts.
+    /// The numbers that nginx stores for a key, and its arithmetic.
     #[derive(Clone, Copy)]
     struct Reference {
         excess: i64,

@@ -10,7 +10,7 @@ use super::listing::{Entry, Kind, Listing};
 const NAME_WIDTH: usize = 50;
 /// How many of a longer name.
 const CUT_NAME_WIDTH: usize = NAME_WIDTH - 3;
-/// What an entry comes to at least, bytes; for the size of buffers.
+/// The least length of an entry, bytes; for the size of buffers.
 const ENTRY_BYTES: usize = 160;
 
 /// In which form a list is written.
@@ -33,7 +33,7 @@ pub(super) enum Sizes {
     Rounded,
 }
 
-/// What the names in a page are made of.
+/// The encoding of names in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     /// Characters in UTF-8.
@@ -49,7 +49,7 @@ pub(super) struct Page {
     sizes: Sizes,
     offset_minutes: i32,
     encoding: Encoding,
-    /// What is written and not taken.
+    /// Bytes that were written and not taken.
     out: Vec<u8>,
     /// Entries that are written.
     at: usize,
@@ -340,7 +340,7 @@ mod tests {
         page.lines().nth(4).unwrap().to_owned()
     }
 
-    /// What nginx 1.31.5 has sent.
+    /// The bytes that nginx 1.31.5 has sent.
     #[test]
     fn lines_of_the_page() {
         let time = "02-Jan-2024 03:04";

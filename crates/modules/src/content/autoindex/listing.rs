@@ -13,7 +13,7 @@ use rustix::io::Errno as Code;
 /// Entries that could not be looked at are remembered for the log up to this number.
 const PROBLEMS_MAX: usize = 100;
 
-/// What an entry is, links followed.
+/// The kind of an entry, links followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory,
@@ -32,7 +32,7 @@ pub(super) struct Entry<'a> {
     pub(super) size: u64,
 }
 
-/// What went wrong.
+/// The failure of a listing.
 #[derive(Debug)]
 pub(super) enum Problem {
     Open(io::Error),
@@ -149,7 +149,7 @@ fn open(path: &Path) -> Result<Dir, Problem> {
     opened.map_err(|error| Problem::Open(error.into()))
 }
 
-/// What an entry is; of a link that leads nowhere, what the link is.
+/// The status of an entry; for a link that leads nowhere, that of the link.
 fn look(directory: &Dir, name: &CStr) -> Result<Stat, (&'static str, Code)> {
     let fd = directory.fd().map_err(|error| ("stat()", error))?;
     match rustix::fs::statat(fd, name, AtFlags::empty()) {

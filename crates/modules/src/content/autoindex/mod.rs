@@ -241,7 +241,7 @@ async fn send(
         let part =
             on_pool_at(request, At::Anywhere, move |_| (page.take_part(PART_BYTES), page.unless_done()))
                 .await;
-        // What is under way cannot be answered in another way any more.
+        // A response that is under way cannot be replaced by another one.
         let Ok((part, rest)) = part else { return Step::Respond(Answer::Close) };
         let mark = if rest.is_some() { Mark::More } else { Mark::Last };
         let _ = output.write(request, Chunk::Owned(part), mark);

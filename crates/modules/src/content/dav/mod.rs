@@ -205,14 +205,14 @@ fn handler<'a>(exchange: Exchange<'a, '_>) -> Step<'a> {
     }
 }
 
-/// What a request comes to.
+/// The work for a request.
 enum Work {
     /// A body is to be read first.
     Put,
     Job(Job),
 }
 
-/// What a thread of the pool does; the result is a status.
+/// A job for a thread of the pool; the result is a status.
 type Job = Box<dyn FnOnce(&Blocking, &mut Journal) -> u16 + Send>;
 
 /// Logs why a request is refused.
@@ -383,7 +383,7 @@ fn check_depth_of_path(request: &Request<'_>) -> Result<(), u16> {
     Err(refuse(request, 409, format_args!("insufficient URI depth:{depth} to DELETE")))
 }
 
-/// What a path says that it names.
+/// The kind of object that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     /// With a slash at its end.
@@ -397,7 +397,7 @@ impl Named {
     }
 }
 
-/// What `Depth` says.
+/// The value of `Depth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Zero,

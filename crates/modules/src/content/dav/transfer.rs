@@ -118,7 +118,7 @@ fn check_depth(request: &Request<'_>) -> Result<(), u16> {
     }
 }
 
-/// What becomes of what is at the destination.
+/// The fate of an existing file at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overwrite {
     /// An existing file is replaced.
@@ -216,7 +216,7 @@ impl Transfer {
         self.transfer_directory(blocking, &stat, journal)
     }
 
-    /// What is at the destination and will be replaced.
+    /// Looks at an existing file at the destination, which will be replaced.
     fn look_at_destination(
         &self,
         blocking: &Blocking,

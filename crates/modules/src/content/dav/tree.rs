@@ -14,7 +14,7 @@ use clearway_offload::moving::{Copying, Failed, Journal, directory_mode, errno, 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, utimensat};
 use rustix::io::Errno as Code;
 
-/// What has failed as WebDAV sees it: a line and a status.
+/// Failures in WebDAV's terms: a line and a status.
 pub(super) trait Refusals {
     /// An error of the client's, which comes to a status.
     fn say(&mut self, line: String, status: u16) -> u16;
@@ -96,7 +96,7 @@ fn empty(blocking: &Blocking, path: &Path, entrance: Entrance, journal: &mut Jou
     Ok(())
 }
 
-/// What is done with a link that stands for a directory.
+/// The treatment of a link that stands for a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entrance {
     Followed,

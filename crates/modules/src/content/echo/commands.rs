@@ -21,7 +21,7 @@ struct Each {
 pub(super) enum Stopped {
     /// The engine answers in its place.
     Answer(Answer),
-    /// What was sent cannot be taken back, and what is missing cannot be had.
+    /// The output was sent in part, and the rest cannot be made.
     Failed,
 }
 

@@ -1,5 +1,5 @@
-//! What other locations answer in the place of a command: `echo_location`, `echo_subrequest` and their forms
-//! that go on at once. In the task of the request.
+//! Commands that other locations answer: `echo_location`, `echo_subrequest` and their forms that do not wait.
+//! In the task of the request.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -47,7 +47,7 @@ pub(super) fn target(arguments: &[Vec<u8>]) -> Option<(Vec<u8>, Option<Vec<u8>>)
     Some((path, arguments.get(1).cloned().or(own)))
 }
 
-/// What the options of `echo_subrequest` say.
+/// The options of `echo_subrequest`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     args: Option<Vec<u8>>,

@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Why a file cannot be cut.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// What is wrong with it: the words before its name, and those behind it.
+    /// A fault of the file: the words before its name, and those behind it.
     Wrong(&'static str, Cow<'static, str>),
     /// Reading failed.
     Read(io::Error),
@@ -44,7 +44,7 @@ pub(super) struct Wanted {
     pub(super) start_ms: u64,
     /// Milliseconds; 0: up to the end.
     pub(super) length_ms: u64,
-    /// What is read at once (`mp4_buffer_size`), bytes.
+    /// Bytes that are read at once (`mp4_buffer_size`).
     pub(super) buffer_bytes: u64,
     /// The largest description of a movie (`mp4_max_buffer_size`), bytes.
     pub(super) buffer_max_bytes: u64,
@@ -64,7 +64,7 @@ pub(super) enum Beginning {
 pub(super) struct Outline {
     /// `ftyp`, with its header.
     pub(super) kind: Vec<u8>,
-    /// What is in `moov`.
+    /// The contents of `moov`.
     pub(super) movie: Vec<u8>,
     /// Where the data in `mdat` lies.
     pub(super) data: Range<u64>,

@@ -27,7 +27,7 @@ struct Limits {
     start_chunk_samples: u64,
     /// Samples of the last chunk that are sent.
     end_chunk_samples: u64,
-    /// What those take, bytes.
+    /// Their size, bytes.
     start_chunk_bytes: u64,
     end_chunk_bytes: u64,
 }

@@ -2,7 +2,7 @@
 
 use super::atoms::{Fault, Wanted, set_once, u32_at, u64_at, walk, wrong, wrong_in};
 
-/// What `moov` says.
+/// The contents of `moov`.
 #[derive(Default)]
 pub(super) struct Movie<'a> {
     /// `mvhd` with the new duration, without its header.
@@ -43,7 +43,7 @@ pub(super) enum Sizes<'a> {
     Listed(Table<u32>),
 }
 
-/// What `trak` says.
+/// The contents of `trak`.
 #[derive(Default)]
 pub(super) struct Track<'a> {
     /// `tkhd` with the new duration.
@@ -128,7 +128,7 @@ impl<'a> Movie<'a> {
     }
 }
 
-/// What a track is read for.
+/// The purpose for which a track is read.
 struct Reading<'a> {
     wanted: &'a Wanted,
     movie_timescale: u64,
@@ -263,7 +263,7 @@ pub(super) enum DurationPlace {
 }
 
 impl DurationPlace {
-    /// What stands there; 0 where there is nothing.
+    /// The number at this place; 0 if the bytes end before it.
     fn read(self, bytes: &[u8]) -> u64 {
         match self {
             Self::Short(at) => u64::from(u32_at(bytes, at).unwrap_or(0)),

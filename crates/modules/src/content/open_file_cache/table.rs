@@ -23,7 +23,7 @@ const WAYS: usize = 16;
 const ONE_SET_MAX: usize = 64;
 /// How often what was not asked for is looked for, milliseconds.
 const SWEEP_PERIOD_MS: u64 = 250;
-/// What part of the table is looked at then.
+/// The part of the table that is looked at then.
 const SWEEP_PART: usize = 64;
 /// An entry that was asked for within so long is not marked again, milliseconds.
 const MARK_PERIOD_MS: u64 = 200;
@@ -45,7 +45,7 @@ pub(crate) enum Errors {
     Forgotten,
 }
 
-/// What is behind a name.
+/// The object with a name.
 #[derive(Clone)]
 pub(crate) enum Held {
     File(Arc<OpenFile>),
@@ -71,7 +71,7 @@ impl Held {
     }
 }
 
-/// What is kept of a name.
+/// The entry of a name.
 pub(crate) enum Known {
     Nothing,
     /// The entry is still valid.
@@ -119,7 +119,7 @@ impl OpenFiles {
         }
     }
 
-    /// What is kept of a name that is looked up in this way, and one more use of it.
+    /// The entry of a name that is looked up in this way; counts a use of it.
     pub(crate) fn find(&self, path: &[u8], rule: LinkRule, terms: Terms) -> Known {
         self.sweep(terms.now_ms);
         let hash = hash(path);
@@ -180,7 +180,7 @@ impl OpenFiles {
         first..first + self.ways
     }
 
-    /// What is at a place, if it is of this name.
+    /// The entry at a place, if it belongs to this name.
     fn entry_at(&self, place: usize, hash: u64, path: &[u8]) -> Option<Guard<Option<Arc<Entry>>>> {
         if self.tags[place].load(Ordering::Relaxed) != tag(hash) {
             return None;

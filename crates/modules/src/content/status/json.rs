@@ -60,7 +60,7 @@ pub(super) fn end_metrics(out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// What stands before the value of a section.
+/// Writes the text in front of the value of a section.
 pub(super) fn begin_section(out: &mut Vec<u8>, name: &str) {
     put(out, format_args!(",\n\"{name}\":"));
 }

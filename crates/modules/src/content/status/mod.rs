@@ -26,7 +26,7 @@ pub static STATUS: Module = Module {
     ..Module::EMPTY
 };
 
-/// What all names of metrics begin with.
+/// The beginning of all names of metrics.
 pub const PREFIX: &str = "clearway_";
 
 /// How much of a page is written before others of the loop run, bytes: some hundred values, which take
@@ -77,7 +77,7 @@ static PHASES: &[PhaseHandler] = &[PhaseHandler {
     handler,
 }];
 
-/// What is shown, and from where.
+/// The sections to show, and their source.
 type Shown = (Wanted, Arc<dyn MetricSource>);
 
 static STATUS_CONF: ConfKey<Answers<Option<Shown>>> = ConfKey::new(Level::Location);
@@ -167,7 +167,7 @@ pub(crate) async fn wait_for(exchange: &mut Exchange<'_, '_>, asking: &dyn Askin
     Ok(())
 }
 
-/// What a client seems to be.
+/// The form that a client seems to want.
 fn preferred(request: &Request<'_>, exchange: &Exchange<'_, '_>) -> Form {
     let mut accept = Vec::new();
     exchange.view().append_header(Known::Accept, &mut accept);

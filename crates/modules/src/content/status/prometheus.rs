@@ -9,7 +9,7 @@ use super::PREFIX;
 /// Of the bounds of buckets so many go into one that is shown: one for each power of two.
 const BOUNDS_MERGED: usize = 2;
 
-/// What stands before the values of a metric.
+/// Writes the text in front of the values of a metric.
 pub(super) fn begin_metric(out: &mut Vec<u8>, family: &Family) {
     let name = family.name;
     let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");

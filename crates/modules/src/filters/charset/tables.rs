@@ -98,7 +98,7 @@ fn parse_bytes(digits: &[u8]) -> Option<SmallVec<[u8; UTF8_MAX_BYTES]>> {
     pairs.iter().map(|pair| parse_byte(pair)).collect()
 }
 
-/// What a text of UTF-8 begins with.
+/// The first character of a text in UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// A character, by its number, and its length in bytes.

@@ -97,7 +97,7 @@ const EXAMPLE_OF_ACCEPTANCE: &str = r#"
 pub(super) static ACCEPTANCE_CONF: ConfKey<AcceptanceConf> = ConfKey::new(Level::Location);
 
 settings! {
-    /// What the directives of this file say.
+    /// The settings of the directives in this file.
     pub(super) struct AcceptanceConf {
         vary: Setting<bool> = false,
         version: Setting<Version> = Version::HTTP_11,

@@ -31,7 +31,7 @@ const PLACES: usize = 2048;
 const WAYS: usize = 4;
 /// Bodies of which it is remembered that they came once.
 const SEEN: usize = 4096;
-/// What a body takes besides, bytes.
+/// Memory of a body in addition to its bytes.
 const OVERHEAD_BYTES: usize = 192;
 /// Places that are looked at for something to let go of, for each body that is kept.
 const SWEEP_PLACES: usize = 32;
@@ -49,7 +49,7 @@ static KEPT: Counter = Counter::new(
      are hot bodies: they do not fit.",
 );
 
-/// What is counted here.
+/// The metrics of this file.
 pub(super) static METRICS: &[Metric] = &[Metric::Counter(&USED), Metric::Counter(&KEPT)];
 
 /// A body in the manner in which it was compressed.
@@ -80,7 +80,7 @@ impl Body {
     }
 }
 
-/// What is known of a body.
+/// The state of a body.
 pub(super) enum Known {
     /// The body was compressed before, to these pieces.
     Pieces(Arc<Kept>),
@@ -111,7 +111,7 @@ impl Kept {
     }
 }
 
-/// What was compressed in this process.
+/// The bodies that were compressed in this process.
 pub(super) static BODIES: Bodies = Bodies::new();
 
 /// See the file's head.
@@ -133,7 +133,7 @@ impl Bodies {
         }
     }
 
-    /// What is known of a body that comes; from here on it has come.
+    /// The state of a body that arrives, which is noted.
     pub(super) fn find(&self, body: Body) -> Known {
         let hash = body.hash();
         let found = set(hash).find_map(|place| {

@@ -12,7 +12,7 @@ use super::stock::Deflater;
 
 /// Bytes passed on at once at most.
 const OUT_MAX_BYTES: usize = BufferSize::Medium.bytes();
-/// What is made room for at first for a body whose length is not known, bytes.
+/// Room that is made at first for a body of unknown length, bytes.
 const OUT_FIRST_BYTES: usize = 4 * 1024;
 
 /// How a response is to be compressed.
@@ -21,14 +21,14 @@ pub(super) struct Manner {
     /// zlib's, 1 to 9.
     pub(super) level: u32,
     pub(super) window_bits: u8,
-    /// What is gathered before it is compressed (`postpone_gzipping`), bytes.
+    /// Input that is gathered before it is compressed (`postpone_gzipping`), bytes.
     pub(super) postpone_bytes: u64,
-    /// What is gathered before it is passed on (`gzip_buffers`), bytes.
+    /// Output that is gathered before it is passed on (`gzip_buffers`), bytes.
     pub(super) out_bytes: u64,
     pub(super) holding: Holding,
 }
 
-/// What becomes of compressed bytes that do not fill a buffer.
+/// The fate of compressed bytes that do not fill a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Holding {
     /// Compressed bytes wait for more.
@@ -41,14 +41,14 @@ pub(super) enum Holding {
 pub(super) struct Deflate {
     manner: Manner,
     deflater: Option<Deflater>,
-    /// What is to be compressed in later turns, with what comes behind each part.
+    /// Input to be compressed in later turns, each with its mark.
     waiting: VecDeque<(Bytes, Mark)>,
-    /// What is gathered before the first is compressed; `None` from then on.
+    /// Input that is gathered before the first is compressed; `None` from then on.
     postponed: Option<Vec<u8>>,
     out: Buf,
     /// Size of the buffers for what is made, bytes.
     out_bytes: usize,
-    /// What is to be kept of it.
+    /// The recording of a body that is to be kept.
     recording: Option<Box<Recording>>,
     result: Option<Compression>,
 }

@@ -97,7 +97,7 @@ impl Deflater {
         ((compress.total_in() - before) as usize, status)
     }
 
-    /// What it took and made so far, bytes.
+    /// Bytes that it has taken and made so far.
     pub(crate) fn totals(&self) -> (u64, u64) {
         let compress = self.compress.as_ref().expect("taken when it goes back");
         (compress.total_in(), compress.total_out())

@@ -36,7 +36,7 @@ enum Time {
     Value(Value),
 }
 
-/// What an argument stands for.
+/// The meaning of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// Nothing is added.
@@ -50,7 +50,7 @@ enum Moment {
 }
 
 impl Expires {
-    /// What a directive says; `None` for `off`.
+    /// Reads a directive; `None` for `off`.
     pub(super) fn read(load: &mut Load, directive: &Directive) -> Result<Option<Self>, Error> {
         let (from, argument) = match &directive.args[..] {
             [argument] => (From::Access, argument),

@@ -36,7 +36,7 @@ struct Command {
     lacking: Lacking,
 }
 
-/// What becomes of a line that the request does not have.
+/// The treatment of a line that the request does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lacking {
     Added,

@@ -3,7 +3,7 @@
 use super::date::{self, Clock};
 use super::parser::{Command, Parsed, Parser};
 
-/// What became of a document.
+/// The result of a document.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct DocumentOutcome {
     /// Text before each command, what it was, and what was wrong.

@@ -238,7 +238,7 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
     }))
 }
 
-/// What is shown in place of a command that has failed.
+/// The text in place of a command that has failed.
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
 
 /// So many commands are executed before others of the loop have their turn: one takes a microsecond or two.
@@ -273,7 +273,7 @@ static COMMON: ContextKey<Common> = ContextKey::new(Lasts::Common);
 /// A subrequest that has to end before anything goes on.
 struct Waiting {
     outcome: SubrequestOutcome,
-    /// What its body is the value of.
+    /// The variable that gets its body.
     variable: Option<Vec<u8>>,
 }
 
@@ -299,7 +299,7 @@ struct Ssi<'a> {
     /// Where it is not the usual one.
     error_message: Option<Vec<u8>>,
     pause: Pause,
-    /// What came and was not read, from a place on.
+    /// Input that was not read, from a position on.
     held: Vec<u8>,
     held_at: usize,
     held_mark: Mark,

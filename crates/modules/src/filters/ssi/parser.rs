@@ -8,7 +8,7 @@ const PARAM_BYTES_MAX: usize = 32;
 /// Parameters kept of one command; the code that executes it says how many are too many.
 const PARAMS_MAX: usize = 64;
 
-/// What a command begins with.
+/// The beginning of a command.
 const OPENING: &[u8] = b"<!--#";
 
 /// A command as it is written.
@@ -19,7 +19,7 @@ pub(super) struct Command {
     pub(super) params: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What stands behind some text.
+/// The end of some text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Command(Command),
@@ -104,7 +104,7 @@ impl Parser {
         self.state == ParserState::ErrorEnding1
     }
 
-    /// What follows a byte of a command; `Text` at its end.
+    /// Takes a byte of a command; the result is `Text` at its end.
     fn step(&mut self, byte: u8, complain: Complain<'_>) -> ParserState {
         match self.state {
             ParserState::Text(_) => unreachable!("text is taken at once"),
@@ -255,7 +255,7 @@ fn take_text(input: &mut &[u8], text: &mut Vec<u8>, mut seen: usize) -> ParserSt
             *input = rest;
             seen += 1;
         } else {
-            // What looked like the beginning was text; a `<` may begin it again.
+            // The beginning turned out to be text; a `<` may begin a command again.
             text.extend_from_slice(&OPENING[..seen]);
             seen = 0;
         }

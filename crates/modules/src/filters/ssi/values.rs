@@ -10,7 +10,7 @@ use clearway_runtime::{Entered, TaskCell};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failed;
 
-/// What a request and its subrequests share.
+/// The state that a request and its subrequests share.
 #[derive(Default)]
 pub(super) struct Common(TaskCell<Shared>);
 
@@ -214,7 +214,7 @@ impl Encoding {
     }
 }
 
-/// What may not stand in a URL within HTML.
+/// Whether a byte must be escaped in a URL within HTML.
 fn is_escaped_in_html(byte: u8) -> bool {
     matches!(byte, 0..=b' ' | 0x7f..) || b"\"#%'<>\\^`{|}".contains(&byte)
 }

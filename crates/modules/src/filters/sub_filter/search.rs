@@ -17,7 +17,7 @@ pub(super) struct Searcher {
     ending: Box<[Vec<u8>; 256]>,
 }
 
-/// What a search has come to.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A text.
@@ -111,7 +111,7 @@ impl Searcher {
     }
 }
 
-/// What is meant, without tables.
+/// The same search without tables.
 #[cfg(any(test, fuzzing))]
 pub(super) fn naive(texts: &[Box<[u8]>], bytes: &[u8]) -> Found {
     for start in 0..bytes.len() {

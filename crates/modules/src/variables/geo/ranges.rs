@@ -57,7 +57,7 @@ impl<A: Address> Ranges<A> {
     /// behind the one before or within it.
     fn build(ranges: impl Iterator<Item = (A, A, u32)>) -> Self {
         let mut steps: Vec<(A, Option<u32>)> = vec![(A::ZERO, None)];
-        // What holds around the present address, outermost first.
+        // The ranges around the present address, outermost first.
         let mut open: Vec<(A, u32)> = Vec::new();
         for (first, last, value) in ranges {
             close(&mut open, &mut steps, Some(first));
@@ -135,7 +135,7 @@ struct Piece {
     value: u32,
 }
 
-/// What adding a range came across.
+/// The clash of a new range with existing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clash {
     /// A part of it was there with this value, and has the new one now.

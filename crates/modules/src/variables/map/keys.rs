@@ -7,7 +7,7 @@ use clearway_message::name_hash;
 /// Slots per key: a search that finds nothing ends after one or two of them.
 const SLOTS_PER_KEY: usize = 2;
 
-/// What texts stand for.
+/// Texts and their values.
 pub(super) struct Keys<T> {
     /// Hash and position, with linear probing. A power of two, and never full.
     slots: Box<[Option<(u32, u32)>]>,
@@ -32,7 +32,7 @@ impl<T> FromIterator<(Bytes, T)> for Keys<T> {
 }
 
 impl<T> Keys<T> {
-    /// What a text stands for.
+    /// The value of a text.
     pub(super) fn find(&self, text: &[u8]) -> Option<&T> {
         let hash = name_hash(text);
         let mut at = hash as usize;

@@ -166,7 +166,7 @@ fn set_or_none(directive: &Directive, setting: &mut Setting<Option<Bytes>>) -> R
     })
 }
 
-/// What else is said of a cookie; a bit each.
+/// Attributes of a cookie, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(u8);
 
@@ -181,7 +181,7 @@ impl Flags {
         ("samesite=none", "; samesite=none"),
     ];
 
-    /// What they add to a cookie.
+    /// The texts that they add to a cookie.
     pub(super) fn texts(self) -> impl Iterator<Item = &'static str> {
         let texts = Self::WORDS.into_iter().enumerate();
         texts.filter(move |(at, _)| self.0 & 1 << at != 0).map(|(_, (_, text))| text)

@@ -28,7 +28,7 @@ pub(crate) struct Wheel<T> {
     levels: [Level; LEVELS + 1],
     entries: Entries<T>,
     free: u32,
-    /// What [`Wheel::next_slot`] says, if it was asked since that has changed. Timers are armed again far
+    /// The result of [`Wheel::next_slot`], if it was asked since the last change. Timers are armed again far
     /// more often than they fire, and a loop asks twice in a turn.
     first: Option<Option<First>>,
 }

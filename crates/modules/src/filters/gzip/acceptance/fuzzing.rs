@@ -10,7 +10,7 @@ pub fn check(value: &[u8]) {
     assert_eq!(accepts_gzip(value), accepted, "{text:?}");
 }
 
-/// What stands behind the first `gzip` that is a word.
+/// The text behind the first `gzip` that is a word.
 fn word(text: &str) -> Option<&str> {
     let mut end = 0;
     text.match_indices("gzip").find_map(|(at, found)| {
