@@ -1,6 +1,7 @@
-//! Behind the end of a connection: requests whose client has left may go on (code that waits, a server that is
-//! asked), and their lines of the log come when they end. The connection's task stays until then, and with it
-//! the place among the `worker_connections`, so that a worker which is told to end waits for them. As in nginx.
+//! Behind the end of a connection: requests whose client has left may go on (code that waits, a server that
+//! is asked), and their lines of the log come when they end. The connection's task stays until then, and with
+//! it the place among the `worker_connections`, so that a worker which is told to end waits for them. As in
+//! nginx.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,8 +18,8 @@ use crate::http1::LOG_MAX_MS;
 /// nothing is waited for of the socket.
 const LOOK_MS: u64 = 100;
 
-/// Ends our side of the connection, and waits for the client, and for requests that are left; `None` where there
-/// is nothing to wait for. In a box: connections have no room for it.
+/// Ends our side of the connection, and waits for the client, and for requests that are left; `None` where
+/// there is nothing to wait for. In a box: connections have no room for it.
 pub(super) fn see_off(
     conn: &Conn,
     lingering: Option<Lingering>,
