@@ -20,11 +20,9 @@ use clearway_site::Protocols;
 use crate::conn::Conn;
 use crate::http1::{After, serve_requests};
 use crate::http2;
+use crate::lingering::lingering_close;
 use crate::proxy_header::read_front;
 use crate::tls;
-
-/// Bytes that are read at once while a closed connection lingers.
-const LINGERING_READ_BYTES: usize = 4 * 1024;
 
 /// When the server stops, a connection that was accepted or answered less than so long ago stays for the
 /// rest of it, milliseconds: a request may be on its way, and would be lost with the connection. Its answer
@@ -384,47 +382,6 @@ async fn see_lines_written(conn: &Conn, place: LogPosition) {
         Poll::Pending => conn.link.timer.poll_expired(cx),
     };
     poll_fn(wait).await;
-}
-
-/// Ends our side of the connection and reads until the client does so too, or time is up.
-pub(crate) async fn lingering_close(conn: &Conn, limits: Lingering) {
-    if conn.link.transport.shutdown_write().is_err() {
-        return;
-    }
-    let since_ms = conn.client.home.now_ms();
-    let give_up_ms = since_ms + limits.time_ms;
-    let mut buf = Vec::with_capacity(LINGERING_READ_BYTES);
-    while conn.client.home.now_ms() < give_up_ms {
-        conn.link.timer.arm(give_up_ms.min(conn.client.home.now_ms() + limits.timeout_ms));
-        buf.clear();
-        match poll_fn(|cx| poll_lingering(conn, &mut buf, since_ms, cx)).await {
-            Some(Ok(1..)) => {}
-            _ => return,
-        }
-    }
-}
-
-/// Reads what is only dropped, which the connection can do without when there is no room for others;
-/// `None` when it is to be closed.
-fn poll_lingering(
-    conn: &Conn,
-    buf: &mut Vec<u8>,
-    since_ms: u64,
-    cx: &mut Context<'_>,
-) -> Poll<Option<io::Result<usize>>> {
-    match conn.link.transport.poll_readable_or_reclaimed(cx, since_ms) {
-        Poll::Ready(Woken::Reclaimed) => return Poll::Ready(None),
-        Poll::Ready(Woken::Readable) => {
-            if let Poll::Ready(read) = conn.link.transport.poll_read_vec(cx, buf) {
-                return Poll::Ready(Some(read));
-            }
-        }
-        Poll::Pending => {}
-    }
-    if conn.client.listener().closes(conn.setup.generation()) {
-        return Poll::Ready(None);
-    }
-    conn.link.timer.poll_expired(cx).map(|()| None)
 }
 
 #[cfg(test)]

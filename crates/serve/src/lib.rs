@@ -9,6 +9,7 @@ mod handshake_budget;
 mod http1;
 mod http2;
 mod internal;
+mod lingering;
 pub mod metrics;
 mod proxy_header;
 mod stream;

@@ -1,7 +1,6 @@
-//! Behind the end of a connection: requests whose client has left may go on (code that waits, a server that
-//! is asked), and their lines of the log come when they end. The connection's task stays until then, and with
-//! it the place among the `worker_connections`, so that a worker which is told to end waits for them. As in
-//! nginx.
+//! The end of a connection with requests that go on: their client has left, but code waits, or a server is
+//! being asked. Each is logged when it ends. The connection's task stays until then and keeps its place among
+//! the `worker_connections`, so that a worker which is told to end waits for the requests, as in nginx.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,15 +10,15 @@ use clearway_http::Lingering;
 
 use super::streams::Streams;
 use crate::conn::Conn;
-use crate::connection::lingering_close;
 use crate::http1::LOG_MAX_MS;
+use crate::lingering::lingering_close;
 
-/// How often is looked whether the server ends all connections, milliseconds: nothing wakes for that, as
-/// nothing is waited for of the socket.
+/// How often the task looks whether the server ends all connections, milliseconds: nothing wakes the task for
+/// that, since it does not wait for the socket.
 const LOOK_MS: u64 = 100;
 
-/// Ends our side of the connection, and waits for the client, and for requests that are left; `None` where
-/// there is nothing to wait for. In a box: connections have no room for it.
+/// Ends our side of the connection, and waits for the client and for requests that are left. `None`: there is
+/// nothing to wait for. The future is in a box since connections have no room for it.
 pub(super) fn see_off(
     conn: &Conn,
     lingering: Option<Lingering>,
