@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use clearway_testkit::Server;
 use clearway_testkit::process::pss_bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -31,18 +32,29 @@ pub(crate) fn command(mut args: Args) -> Result<(), String> {
     for server in &servers {
         let running = servers::start(&server.binary, &config(1, "", ""), User::Same, None);
         let to = socket_address(&running);
-        // What the first requests of all need is no connection's.
-        let warm = answered(to, 64).map_err(|e| format!("{}: {e}", server.name))?;
-        drop(warm);
-        std::thread::sleep(SETTLE);
-        let before = total(&running, pss_bytes);
-        let connections = answered(to, count).map_err(|e| format!("{}: {e}", server.name))?;
-        std::thread::sleep(SETTLE);
-        let after = total(&running, pss_bytes);
-        let each = after.saturating_sub(before) as f64 / connections.len() as f64 / 1024.0;
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        println!("{:<12} {each:>6.3}   {:.1} -> {:.1}", server.name, mib(before), mib(after));
+        print_row(&server.name, &running, count, |count| answered(to, count))?;
     }
+    Ok(())
+}
+
+/// Measures one server: a row of the table.
+fn print_row<C>(
+    name: &str,
+    running: &Server,
+    count: usize,
+    open: impl Fn(usize) -> io::Result<Vec<C>>,
+) -> Result<(), String> {
+    let failed = |e: io::Error| format!("{name}: {e}");
+    // Memory that the first requests of all need belongs to no connection.
+    drop(open(64).map_err(failed)?);
+    std::thread::sleep(SETTLE);
+    let before = total(running, pss_bytes);
+    let connections = open(count).map_err(failed)?;
+    std::thread::sleep(SETTLE);
+    let after = total(running, pss_bytes);
+    let each = after.saturating_sub(before) as f64 / connections.len() as f64 / 1024.0;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!("{name:<12} {each:>6.3}   {:.1} -> {:.1}", mib(before), mib(after));
     Ok(())
 }
 
@@ -54,19 +66,9 @@ fn with_tls(servers: &[servers::Named], count: usize) -> Result<(), String> {
     );
     for server in servers {
         let running = crate::handshakes::start_one(&server.binary);
-        let failed = |e: io::Error| format!("{}: {e}", server.name);
-        let open = |count: usize| -> io::Result<Vec<std::net::TcpStream>> {
+        print_row(&server.name, &running, count, |count| {
             (0..count).map(|_| crate::handshakes::answered(&running)).collect()
-        };
-        drop(open(64).map_err(failed)?);
-        std::thread::sleep(SETTLE);
-        let before = total(&running, pss_bytes);
-        let connections = open(count).map_err(failed)?;
-        std::thread::sleep(SETTLE);
-        let after = total(&running, pss_bytes);
-        let each = after.saturating_sub(before) as f64 / connections.len() as f64 / 1024.0;
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        println!("{:<12} {each:>6.3}   {:.1} -> {:.1}", server.name, mib(before), mib(after));
+        })?;
     }
     Ok(())
 }

@@ -10,13 +10,11 @@ use clearway_testkit::client::End as ConnectionEnd;
 use clearway_testkit::process::rss_bytes;
 use clearway_testkit::{Connection, Server, wait_until};
 
+use super::figures::SideBySide;
 use super::{server, verdict};
 use crate::args::Args;
-use crate::closed::{End, Load, Next};
-use crate::connection::request;
-use crate::cpu::{self, CONNECTIONS, SERVER_CORES};
-use crate::servers::{self, Named, User, config_with, socket_address, total};
-use crate::stats::median;
+use crate::cpu::SERVER_CORES;
+use crate::servers::{self, User, config_with, total};
 
 /// Which share of nginx's CPU a request may use that asks redis.
 const REDIS_MOST: f64 = 0.95;
@@ -83,44 +81,17 @@ pub(super) fn capture(args: Args) -> Result<(), String> {
 }
 
 /// CPU per request, by turns on one core.
-fn side_by_side(mut args: Args, conf: (&str, &str), path: &str, most: f64) -> Result<(), String> {
-    let names = args.list("servers", "nginx,clearway");
-    let repetitions: usize = args.take("reps", 5)?;
-    let seconds: u64 = args.take("secs", 3)?;
-    args.finish()?;
-    let named = names
-        .iter()
-        .map(|name| Ok(Named { name: name.clone(), binary: server(name)?.0 }))
-        .collect::<Result<Vec<_>, String>>()?;
-    let running =
-        names.iter().map(|name| start(name, conf, Some(SERVER_CORES))).collect::<Result<Vec<_>, _>>()?;
-    let loads: Vec<Load> = running
-        .iter()
-        .map(|server| Load {
-            to: socket_address(server),
-            request: request(path, "keep-alive"),
-            connections: CONNECTIONS,
-            next: Next::SameConnection,
-            end: End::Dropped,
-        })
-        .collect();
-    for server in &running {
+fn side_by_side(args: Args, conf: (&str, &str), path: &str, most: f64) -> Result<(), String> {
+    let servers = SideBySide::start(args, |name| start(name, conf, Some(SERVER_CORES)))?;
+    for server in &servers.running {
         let mut connection = Connection::open(&server.address()).map_err(|error| error.to_string())?;
         let response = connection.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         if response.status != 200 {
             return Err(format!("{path}: {}\n{}", response.status, server.error_log()));
         }
     }
-    println!("{path}: CPU µs per request, side by side on one core; the ratio is to {}", names[0]);
-    let mut ratios = Vec::new();
-    for repetition in 0..repetitions {
-        let measured = cpu::measure(&running, &loads, Duration::from_secs(seconds))?;
-        println!("{}", cpu::row(&format!("{}", repetition + 1), &named, &measured));
-        ratios.push(measured[measured.len() - 1].0 / measured[0].0);
-    }
-    let ratio = median(&ratios);
-    println!("median ratio {ratio:.3} ({})", cpu::range(&ratios));
-    verdict(&[(ratio <= most, format!("{path}: {ratio:.3} of {}, not {most}", names[0]))])
+    let (ratio, _) = servers.compare(path)?;
+    verdict(&[(ratio <= most, format!("{path}: {ratio:.3} of {}, not {most}", servers.first()))])
 }
 
 fn start(name: &str, (http, locations): (&str, &str), cores: Option<&str>) -> Result<Server, String> {

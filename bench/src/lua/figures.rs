@@ -53,37 +53,68 @@ fn load(server: &Server, path: &str) -> Load {
     }
 }
 
-/// Side by side on one core, as `cpu` does it.
-pub(super) fn cpu(mut args: Args) -> Result<(), String> {
-    let names = args.list("servers", "nginx,clearway");
-    let repetitions: usize = args.take("reps", 5)?;
-    let seconds: u64 = args.take("secs", 3)?;
-    args.finish()?;
-    let named = names
-        .iter()
-        .map(|name| Ok(Named { name: name.clone(), binary: server(name)?.0 }))
-        .collect::<Result<Vec<_>, String>>()?;
-    let running =
-        names.iter().map(|name| start(name, 1, Some(SERVER_CORES))).collect::<Result<Vec<_>, _>>()?;
-    let (mut promises, mut costs_us) = (Vec::new(), Vec::new());
-    for (path, most) in ROWS {
-        println!("\n{path}: CPU µs per request, side by side on one core; the ratio is to {}", names[0]);
-        let loads: Vec<Load> = running.iter().map(|server| load(server, path)).collect();
+/// Servers that run side by side on one core, the one under test last.
+pub(super) struct SideBySide {
+    pub(super) running: Vec<Server>,
+    named: Vec<Named>,
+    repetitions: usize,
+    length: Duration,
+}
+
+impl SideBySide {
+    /// Starts the servers that the arguments name, each by `start`.
+    pub(super) fn start(
+        mut args: Args,
+        start: impl Fn(&str) -> Result<Server, String>,
+    ) -> Result<Self, String> {
+        let names = args.list("servers", "nginx,clearway");
+        let repetitions = args.take("reps", 5)?;
+        let length = Duration::from_secs(args.take("secs", 3)?);
+        args.finish()?;
+        let named = names
+            .iter()
+            .map(|name| Ok(Named { name: name.clone(), binary: server(name)?.0 }))
+            .collect::<Result<Vec<_>, String>>()?;
+        let running = names.iter().map(|name| start(name)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { running, named, repetitions, length })
+    }
+
+    /// The name of the server that the others are compared with.
+    pub(super) fn first(&self) -> &str {
+        &self.named[0].name
+    }
+
+    /// Requests of one path, by turns: the median ratio of the last server to the first one, and the median
+    /// CPU of the last one, microseconds per request.
+    pub(super) fn compare(&self, path: &str) -> Result<(f64, f64), String> {
+        println!("{path}: CPU µs per request, side by side on one core; the ratio is to {}", self.first());
+        let loads: Vec<Load> = self.running.iter().map(|server| load(server, path)).collect();
         let (mut ratios, mut last_us) = (Vec::new(), Vec::new());
-        for repetition in 0..repetitions {
-            let measured = cpu::measure(&running, &loads, Duration::from_secs(seconds))?;
-            println!("{}", cpu::row(&format!("{}", repetition + 1), &named, &measured));
+        for repetition in 0..self.repetitions {
+            let measured = cpu::measure(&self.running, &loads, self.length)?;
+            println!("{}", cpu::row(&format!("{}", repetition + 1), &self.named, &measured));
             let own = measured[measured.len() - 1].0;
             ratios.push(own / measured[0].0);
             last_us.push(own);
         }
         let ratio = median(&ratios);
         println!("median ratio {ratio:.3} ({})", cpu::range(&ratios));
-        costs_us.push(median(&last_us));
-        promises.push((ratio <= most, format!("{path}: {ratio:.3} of {}", names[0])));
+        Ok((ratio, median(&last_us)))
+    }
+}
+
+/// Side by side on one core, as `cpu` does it.
+pub(super) fn cpu(args: Args) -> Result<(), String> {
+    let servers = SideBySide::start(args, |name| start(name, 1, Some(SERVER_CORES)))?;
+    let (mut promises, mut costs_us) = (Vec::new(), Vec::new());
+    for (path, most) in ROWS {
+        println!();
+        let (ratio, last_us) = servers.compare(path)?;
+        costs_us.push(last_us);
+        promises.push((ratio <= most, format!("{path}: {ratio:.3} of {}", servers.first())));
     }
     let share_us = costs_us[1] - costs_us[0];
-    println!("\n{}'s /hello beyond /cheap: {share_us:.2} µs", names[names.len() - 1]);
+    println!("\n{}'s /hello beyond /cheap: {share_us:.2} µs", servers.named[servers.named.len() - 1].name);
     promises.push((share_us <= SHARE_MAX_US, format!("Lua costs {share_us:.2} µs beyond return 200")));
     verdict(&promises)
 }

@@ -23,11 +23,12 @@ struct Busy {
 }
 
 impl Busy {
-    fn start(code: &'static str) -> Self {
+    fn start(code: impl Into<String>) -> Self {
         Self::start_limited(code, None)
     }
 
-    fn start_limited(code: &'static str, limit: Option<Duration>) -> Self {
+    fn start_limited(code: impl Into<String>, limit: Option<Duration>) -> Self {
+        let code = code.into();
         let ends = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let told = Arc::clone(&ends);
@@ -136,20 +137,7 @@ fn compiled_code_is_found_with_its_function_and_callers() {
 
 #[test]
 fn interpreted_code_is_found_with_its_function_and_callers() {
-    let busy = Busy::start(
-        "jit.off(true, true) local function inner(n)
-  local s = 0
-  for i = 1, n do
-    s = s + i % 7
-  end
-  return s
-end
-local t = 0
-for i = 1, 50 do
-  t = t + inner(100000)
-end
-return t",
-    );
+    let busy = Busy::start(format!("jit.off(true, true) {SUMS}"));
     let stacks = busy.sampled(100);
     busy.end();
     assert_most(&stacks, 3..6);

@@ -8,7 +8,7 @@ use std::process::Command;
 use clearway_testkit::client::PATIENCE;
 use clearway_testkit::{Binary, Server, Setup, wait_until};
 
-use crate::{authority, browse_with_chromium, browse_with_firefox, installed, said, source};
+use crate::{authority, browse_with_chromium, browse_with_firefox, go_run, installed, said};
 
 const HTTP: &str = "
     log_format told '$http2|$request_method|$uri|$status|$http_user_agent';
@@ -137,10 +137,8 @@ fn h2load() {
 #[test]
 #[ignore = "runs a program of the machine"]
 fn go() {
-    let Some(go) = installed(&["go"]) else { return };
+    let Some(mut command) = go_run("http2.go") else { return };
     let server = start();
-    let mut command = Command::new(go);
-    command.arg("run").arg(source("http2.go")).env("GO111MODULE", "off");
     let lines = said(command.arg(server.port().to_string()).arg(authority(&server)));
     let expected = format!("HTTP/2.0 20 {}\nHTTP/2.0 {LARGE_BYTES}\nHTTP/2.0 {POSTED_BYTES} h2\n", "/page");
     assert_eq!(lines, expected);

@@ -131,6 +131,13 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
+/// The command that runs a program in Go.
+fn go_run(name: &str) -> Option<Command> {
+    let mut command = Command::new(installed(&["go"])?);
+    command.arg("run").arg(source(name)).env("GO111MODULE", "off");
+    Some(command)
+}
+
 #[test]
 #[ignore = "runs a program of the machine"]
 fn python() {
@@ -141,10 +148,8 @@ fn python() {
 #[test]
 #[ignore = "runs a program of the machine"]
 fn go() {
-    let Some(go) = installed(&["go"]) else { return };
+    let Some(mut command) = go_run("client.go") else { return };
     let server = start();
-    let mut command = Command::new(go);
-    command.arg("run").arg(source("client.go")).env("GO111MODULE", "off");
     assert_eq!(lines_of(&mut command, &server), BOTH_TWICE);
 }
 
