@@ -8,7 +8,7 @@ use clearway_base::log::{Level, Sink, Verbatim};
 use clearway_conf::{Args, Contexts, Directive, Error, Scope, Spec};
 use clearway_http::{
     About, Denied, HANDSHAKE_CODE, HandshakeCode, HandshakeCodes, HandshakeWait, Load, Module, Setting,
-    Wishes, context,
+    Wishes, context, set,
 };
 use clearway_runtime::TaskCell;
 
@@ -153,11 +153,7 @@ fn put(
 ) -> Result<(), Error> {
     *scope.conf.main(&LUA_MAIN).is_used = true;
     let setting = find(scope.conf.server(&HANDSHAKE_CODE));
-    if setting.is_here() {
-        return Err(directive.reject("is duplicate"));
-    }
-    setting.set(Some(Arc::new(ShakingCode { code, phase })));
-    Ok(())
+    set(directive, setting, |_| Ok(Some(Arc::new(ShakingCode { code, phase }))))
 }
 
 /// Code of one directive.

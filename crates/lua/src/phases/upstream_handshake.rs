@@ -106,11 +106,7 @@ fn put(
 ) -> Result<(), Error> {
     *scope.conf.main(&LUA_MAIN).is_used = true;
     let setting = find(scope.conf.location(&UPSTREAM_CODE));
-    if setting.is_here() {
-        return Err(directive.reject("is duplicate"));
-    }
-    setting.set(Some(Arc::new(MeetingCode { code, phase })));
-    Ok(())
+    set(directive, setting, |_| Ok(Some(Arc::new(MeetingCode { code, phase }))))
 }
 
 /// Code of one directive.
