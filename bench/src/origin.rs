@@ -77,7 +77,7 @@ struct Shared {
     state: AtomicU8,
 }
 
-/// See the file's head. Ends when it is dropped.
+/// The origin server; ends when it is dropped.
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,

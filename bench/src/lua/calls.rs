@@ -134,7 +134,7 @@ fn ask(server: &Server, path: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| format!("{path}: {text}"))
 }
 
-/// See the file's head.
+/// Runs `lua worker-thread`.
 pub(super) fn command(mut args: Args) -> Result<(), String> {
     let names = args.list("servers", "nginx,clearway");
     let repetitions: usize = args.take("reps", 5)?;
@@ -186,7 +186,7 @@ pub(super) fn compile() -> Result<PathBuf, String> {
     }
 }
 
-/// `lua plugins`: see the file's head.
+/// Runs `lua plugins`.
 pub(super) fn plugins(mut args: Args) -> Result<(), String> {
     let repetitions: usize = args.take("reps", 5)?;
     let calls: u32 = args.take("calls", 100_000)?;

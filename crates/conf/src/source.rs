@@ -42,7 +42,8 @@ impl Source for Disk {
     #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
     fn read(&self, path: &Path) -> io::Result<Bytes> {
         let file = std::fs::File::open(path)?;
-        // As much as there was when it was opened: a device or a growing file has an end too.
+        // No more bytes than the file had when it was opened, so that a device or a growing file has an end
+        // too.
         let length_bytes = file.metadata()?.len();
         let mut text = Vec::new();
         file.take(length_bytes).read_to_end(&mut text)?;
@@ -57,7 +58,7 @@ impl Source for Disk {
 impl Directory for Disk {
     #[expect(clippy::disallowed_methods, reason = "configurations are read off the loops")]
     fn names(&self, directory: &[u8]) -> Vec<Vec<u8>> {
-        // As glob(3) does without GLOB_ERR: what cannot be listed has no names.
+        // As glob(3) does without GLOB_ERR: a directory that cannot be listed has no names.
         let Ok(entries) = std::fs::read_dir(path_of(directory)) else {
             return Vec::new();
         };
@@ -88,8 +89,8 @@ struct KeptFile {
     stamp: Option<Stamp>,
 }
 
-/// Number of a file in its file system, and when it was written last in seconds: what nginx tells by whether
-/// it is the same.
+/// Number of a file in its file system, and when it was written last, in seconds. By these nginx decides
+/// whether a file is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp(u64, i64);
 
@@ -160,7 +161,7 @@ fn stamp_of(path: &Path) -> Option<Stamp> {
     Some(Stamp(found.ino(), found.mtime()))
 }
 
-/// Largest content of what is no file, such as a pipe with passwords in it, bytes.
+/// Largest content of a pipe or device, such as a pipe with passwords, bytes.
 const PIPE_MAX_BYTES: u64 = 1 << 20;
 
 /// A file without a length, such as a pipe, is read to its end.
@@ -175,14 +176,14 @@ fn read_whole(path: &Path) -> io::Result<Bytes> {
 }
 
 impl fmt::Debug for KeptFiles {
-    /// Without contents, which are secret.
+    /// Prints no contents, as they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.files().keys()).finish()
     }
 }
 
-/// Files in memory, by their full path: built-in configurations, tests, and what another process
-/// has read.
+/// Files in memory, by their full path: built-in configurations, tests, and files that another process has
+/// read.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     files: BTreeMap<PathBuf, Bytes>,

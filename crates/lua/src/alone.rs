@@ -9,7 +9,7 @@ use crate::place::AlonePlace;
 use crate::request_state::Kept;
 use crate::vm::of_loop::Slot;
 
-/// See the file's head.
+/// The context of code without a request.
 pub(crate) struct Alone {
     pub(crate) home: LoopRef,
     pub(crate) place: AlonePlace,

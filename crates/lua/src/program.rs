@@ -139,7 +139,7 @@ enum ProgramState {
     Over,
 }
 
-/// See the file's head.
+/// A program that code has started.
 pub(crate) struct Program {
     pub(crate) number: u64,
     pub(crate) pid: u32,

@@ -30,7 +30,7 @@ static STATE: ContextKey<RequestState> = ContextKey::new(Lasts::UntilRedirect);
 /// The status that code has ended with: code of an error page begins with it.
 static EXITED: ContextKey<u16> = ContextKey::new(Lasts::ToTheEnd);
 
-/// See the file's head.
+/// The state of Lua for one request.
 pub(crate) struct RequestState {
     /// The VM that everything of the request stays in, once one is chosen.
     slot: TaskCell<Option<Arc<Slot>>>,

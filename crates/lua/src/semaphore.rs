@@ -15,7 +15,7 @@ use crate::waiter::{Bell, Waiter};
 /// Waiters before those that are over are forgotten.
 const QUEUE_MIN: usize = 64;
 
-/// See the file's head.
+/// A semaphore: its count and its waiters.
 pub(crate) struct Semaphore(Mutex<Counted>);
 
 struct Counted {

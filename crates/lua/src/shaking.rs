@@ -8,7 +8,7 @@ use clearway_runtime::TaskCell;
 use clearway_tls::engine::Shown;
 use clearway_tls::{Chain, Pair, PrivateKey};
 
-/// See the file's head.
+/// A handshake that code runs in.
 pub(crate) struct Shaking {
     pub(crate) about: About,
     said: TaskCell<Said>,

@@ -212,7 +212,7 @@ pub(crate) enum Known {
     Gone,
 }
 
-/// See the file's head.
+/// The threads of one run.
 #[derive(Default)]
 pub(crate) struct Threads {
     /// Most runs have no other, and allocate nothing for this one.

@@ -49,7 +49,7 @@ enum Mode {
     Host,
 }
 
-/// See the file's head.
+/// The server's state for one VM.
 pub(crate) struct Host {
     /// LuaJIT's own allocator, which has an arena for each VM.
     inner: (Allocate, *mut c_void),

@@ -8,8 +8,9 @@
 //! Stacks are read by address, exactly for the version that was built (`layout`): a signal's handler and
 //! other threads ask the kernel for each piece, so a stack that changes gives garbage and no crash. `core`
 //! has what lua-resty-core calls, `exports` and `resty_ffi` what modules in C and plugins look for in the
-//! executable; each is named in exports.list, from which the linker keeps it, as nothing of ours calls it. A
-//! process with plugins ends without what libraries want to do then, as their threads may be anywhere.
+//! executable. exports.list names each of these symbols for the linker, which would drop them otherwise, as
+//! no code of ours calls them. A process with plugins ends without running the exit handlers of libraries, as
+//! their threads may be anywhere.
 #![deny(unsafe_op_in_unsafe_fn)]
 // For the whole crate, since the lint looks at no attribute nearer to a macro that makes items.
 #![expect(

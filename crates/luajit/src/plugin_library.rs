@@ -1,6 +1,6 @@
-//! Libraries of plugins, and the runtimes that they have begun: one for each library and configuration in
-//! the process. They are begun on one thread, which stays, as what begins a JVM or an interpreter has things
-//! that belong to its thread. Libraries stay loaded: threads of theirs may be anywhere.
+//! Libraries of plugins, and the runtimes that they have started: one for each library and configuration in
+//! the process. All are started on one thread, which stays: the start of a JVM or an interpreter ties data to
+//! its thread. Libraries stay loaded: their threads may be anywhere.
 #![expect(unsafe_code, reason = "libraries of others, and their entry")]
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub use clearway_os::library::Visibility;
 
 use crate::resty_ffi;
 
-/// Runtimes of the process.
+/// The most runtimes of the process.
 pub const RUNTIMES_MAX: usize = 1024;
 
 unsafe extern "C" {
@@ -21,18 +21,19 @@ unsafe extern "C" {
     fn free(at: *mut c_void);
 }
 
-/// The plugin to begin.
+/// The plugin to start.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The library, as LuaJIT's `ffi.load` takes it.
     pub library: Vec<u8>,
     /// The configuration for its entry.
     pub configuration: Option<Vec<u8>>,
-    /// Tells runtimes of the same library and configuration apart; empty for the one of the process.
+    /// Tells runtimes of the same library and configuration apart; empty for the runtime that the process
+    /// shares.
     pub owner: Vec<u8>,
     /// Whether libraries that are loaded later see its symbols.
     pub visibility: Visibility,
-    /// Tasks that may wait.
+    /// The most tasks that may wait.
     pub max_queue: c_int,
 }
 
@@ -41,21 +42,21 @@ pub struct Wanted {
 pub enum Failed {
     /// The library cannot be loaded, or is no plugin.
     Library(Vec<u8>),
-    /// Its entry has refused.
+    /// The entry function has returned this error.
     Refused(i32),
 }
 
 type Key = (Vec<u8>, Option<Vec<u8>>, Vec<u8>);
 
-/// Queues by what their runtimes were begun with.
+/// Queues, by library, configuration and owner of their runtimes.
 static RUNTIMES: LazyLock<Mutex<HashMap<Key, usize>>> = LazyLock::new(Mutex::default);
 
 fn runtimes() -> MutexGuard<'static, HashMap<Key, usize>> {
     RUNTIMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address of the queue of a runtime, which is begun now unless it was. **Blocks** for as long as that
-/// takes: on the thread that does nothing else.
+/// The address of the queue of a runtime, which is started now unless it was before. **Blocks** for as long
+/// as that takes: only for the thread that does nothing else.
 ///
 /// # Errors
 /// [`Failed`].

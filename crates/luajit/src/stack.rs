@@ -31,7 +31,7 @@ const SMALL_SLOTS: usize = 4_096;
 /// Rooms that a new table may ask for ahead.
 const ROOM_MAX: usize = 1 << 20;
 
-/// See the file's head.
+/// The stack of one thread of Lua.
 pub struct Stack<'vm> {
     state: *mut LuaState,
     host: &'vm Host,

@@ -28,7 +28,7 @@ const COMPILER: &[u8] = b"jit.opt.start('maxtrace=8000', 'maxrecord=16000', 'min
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoVm;
 
-/// See the file's head.
+/// One VM.
 pub struct Vm {
     host: *mut Host,
     main: *mut LuaState,

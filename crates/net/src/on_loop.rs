@@ -15,7 +15,7 @@ use crate::accept::{ConnectionSource, RECLAIM_MAX, RECLAIM_SHARE};
 /// busy has the kernel look at so many.
 pub const OTHERS_MAX: usize = 7;
 
-/// See the file's head. The timer serves the pause after descriptors ran out.
+/// The listening sockets of one loop. The timer serves the pause after descriptors ran out.
 pub struct LoopSource {
     /// The loop's own socket first.
     listeners: Vec<Listener>,

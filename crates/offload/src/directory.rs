@@ -22,7 +22,7 @@ use crate::faults::{self, Call};
 /// Access rights of directories that are made on the way: the owner alone.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// See the file's head.
+/// A directory that is held open.
 #[derive(Debug)]
 pub struct Directory(OwnedFd);
 

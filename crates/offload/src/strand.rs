@@ -21,7 +21,7 @@ use crate::task::{self, Error, Run, Task};
 /// Jobs of a strand that run before others of its pool have their turn.
 const JOBS_MAX: usize = 64;
 
-/// See the file's head.
+/// A strand: its jobs run one after another.
 pub struct Strand {
     pool: Arc<Pool>,
     jobs: SegQueue<Arc<dyn Run>>,

@@ -36,7 +36,7 @@ pub enum Doing {
     Asleep,
 }
 
-/// See the file's head.
+/// The open files of one thread in `/proc/self/task/TID`.
 #[derive(Debug)]
 pub struct ThreadFiles {
     syscall: io::Result<OwnedFd>,

@@ -21,7 +21,7 @@ pub(crate) const PIECES_MAX: usize = 16;
 #[cfg(loom)]
 pub(crate) const PIECES_MAX: usize = 2;
 
-/// See the file's head.
+/// The pieces on their way in one pipe.
 pub(crate) struct Pieces {
     places: [Slot<Bytes>; PIECES_MAX],
     /// How many were taken, by the taker.

@@ -20,7 +20,7 @@ use crate::Waiting;
 /// How many bits there are.
 pub const READY_BITS: u32 = u128::BITS;
 
-/// See the file's head.
+/// The list of streams of one connection that have something for the connection.
 #[derive(Default)]
 pub struct Ready {
     words: [AtomicU64; 2],

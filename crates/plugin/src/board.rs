@@ -100,7 +100,7 @@ pub(crate) enum Refused {
     TooLarge,
 }
 
-/// See the file's head.
+/// The board between the server and one plugin.
 pub(crate) struct Board {
     memory: SharedMemory,
     slots: u32,

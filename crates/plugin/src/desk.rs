@@ -58,7 +58,7 @@ impl Entry {
     }
 }
 
-/// See the file's head.
+/// The server's side of a board.
 pub(crate) struct Desk {
     board: Board,
     memory: OwnedFd,

@@ -67,7 +67,7 @@ struct Shared {
     log: Arc<dyn Sink>,
 }
 
-/// See the file's head.
+/// A plugin of the configuration.
 pub(crate) struct Plugin {
     shared: Arc<Shared>,
     has_begun: AtomicBool,

@@ -15,7 +15,7 @@ use crate::settings::proxy::Origin;
 /// Where it is kept.
 static ATTEMPTS: ContextKey<Attempts> = ContextKey::new(Lasts::ToTheEnd);
 
-/// See the file's head.
+/// The attempts of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     pub(crate) list: SmallVec<[Attempt; 1]>,

@@ -35,7 +35,7 @@ impl Known {
     }
 }
 
-/// See the file's head.
+/// The known names of one resolver.
 pub(crate) struct KnownNames {
     places: Box<[ArcSwapOption<Known>]>,
     hasher: RandomState,

@@ -27,7 +27,7 @@ const STREAM_QUEUE_MAX: usize = 64 << 10;
 /// Largest datagram that is taken whole, bytes.
 pub(crate) const DATAGRAM_MAX: usize = 4096;
 
-/// See the file's head.
+/// One name server.
 pub(crate) struct Server {
     address: SocketAddr,
     home: LoopRef,

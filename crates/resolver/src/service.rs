@@ -19,7 +19,7 @@ use crate::table::{Deed, Table};
 /// Questions that are taken from the queue before answers are looked at again.
 const QUESTIONS_PER_ROUND: usize = 64;
 
-/// See the file's head.
+/// The task of one resolver.
 pub(crate) struct Service {
     shared: Arc<Shared>,
     sink: Arc<dyn Sink>,

@@ -55,7 +55,7 @@ pub(crate) enum Deed {
     Log(String),
 }
 
-/// See the file's head.
+/// The state of one resolver.
 pub(crate) struct Table {
     rules: Rules,
     names: HashMap<Arc<Question>, EntryState>,

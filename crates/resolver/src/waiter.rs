@@ -72,7 +72,7 @@ pub(crate) enum Found {
     Targets { targets: Arc<[Target]>, valid_until_s: u64 },
 }
 
-/// See the file's head.
+/// A waiter for an answer.
 pub(crate) struct Waiter {
     pub(crate) question: Question,
     answer: OnceLock<Result<Found, Failure>>,

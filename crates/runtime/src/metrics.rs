@@ -12,7 +12,7 @@ use clearway_metrics::{Counter, Durations, Family, Histogram, Kind, Label, count
 
 const LOOP: &[Label] = &[Label { name: "loop", help: "Which event loop, from 0." }];
 
-/// See the file's head.
+/// The lag of each loop.
 pub static LAG: Family = Family::new(
     Kind::Histogram,
     "loop_lag_seconds",

@@ -129,7 +129,7 @@ pub(crate) enum Work {
 /// The lender of a loop, and when the poll that holds it was seen first.
 pub(crate) type By = (Lender, Sight);
 
-/// See the file's head.
+/// The state that loops, carriers and the watchdog of one runtime share.
 pub(crate) struct Shared {
     pub(crate) carriers: Box<[Carrier]>,
     pub(crate) spares: Spares,

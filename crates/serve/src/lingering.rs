@@ -1,6 +1,6 @@
-//! The end of a connection whose client may still be sending (`lingering_close`): bytes that come are read and
-//! dropped, since closing with unread bytes would reset the connection before the client has read the answer.
-//! The connection's task.
+//! The end of a connection whose client may still be sending (`lingering_close`): bytes that come are read
+//! and dropped, since closing with unread bytes would reset the connection before the client has read the
+//! answer. The connection's task.
 
 use std::future::poll_fn;
 use std::io;

@@ -52,7 +52,7 @@ const PART: usize = 64;
 /// This process's part; absent where it serves alone.
 static BOARD: OnceLock<Board> = OnceLock::new();
 
-/// See the file's head.
+/// The board of the worker processes of one master.
 struct Board {
     zone: Arc<Zone>,
     place: usize,

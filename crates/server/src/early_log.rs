@@ -12,7 +12,7 @@ use clearway_log::{Destination, Disk, ErrorLog, ErrorTarget, Writer};
 
 use crate::options::DefaultErrorLog;
 
-/// See the file's head.
+/// The log of a process without a configuration's logs.
 pub(crate) struct EarlyLog {
     writer: Writer,
     log: Arc<ErrorLog>,

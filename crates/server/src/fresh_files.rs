@@ -1,6 +1,6 @@
-//! Log files that a configuration made by naming them. A configuration that turns out to be wrong further on
-//! leaves none behind: nginx opens files when it has read everything, here that happens on the way. The
-//! master's thread.
+//! Log files that did not exist until a configuration named them. If a later part of the configuration turns
+//! out to be wrong, they are removed: nginx opens files after it has read the whole configuration, Clearway
+//! while it reads. The master's thread.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,13 +18,14 @@ const MODE: u32 = 0o644;
 pub(crate) struct FreshFiles(Arc<Mutex<Vec<PathBuf>>>);
 
 impl FreshFiles {
-    /// Takes those away again that nobody has written to.
+    /// Removes the files that nobody has written to.
     #[expect(clippy::disallowed_methods, reason = "the master's thread, which runs no loop")]
     pub(crate) fn remove(&self) {
         let paths = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for path in paths {
             if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
-                // One that cannot be removed stays: it is empty, and the mistake has been told.
+                // A file that cannot be removed stays: it is empty, and the error in the configuration has
+                // been reported.
                 let _ = std::fs::remove_file(&path);
             }
         }

@@ -350,7 +350,7 @@ enum Shown {
     Entry(&'static Entry),
 }
 
-/// See the file's head.
+/// The handler that writes the metrics.
 struct Status {
     running: ArcSwap<Running>,
     families: Vec<&'static Family>,

@@ -1,5 +1,5 @@
-//! Makes the directories that a configuration wants to have for files of its own, for the user that the
-//! worker runs as. The main thread of the master, with its rights.
+//! Makes the directories for temporary files that a configuration needs, for the user that the worker runs
+//! as. The main thread of the master, with its rights.
 
 use std::fmt;
 use std::fs::{DirBuilder, Permissions};
@@ -17,11 +17,11 @@ use crate::start::Failed;
 /// Access rights: the owner alone.
 const MODE: u32 = 0o700;
 
-/// Access rights of directories above: everybody gets through.
+/// Access rights of the directories above: everybody may pass through.
 const PARENT_MODE: u32 = 0o755;
 
-/// Makes those that are not there, and gives them to `user` if the process may. One that the configuration
-/// does not name is made if it can be: a request that needs it will say so.
+/// Makes missing directories, and gives them to `user` if the process may. A directory that the configuration
+/// does not name may fail to be made: a request that needs it will report that.
 ///
 /// # Errors
 /// After the reason has been logged.
@@ -40,10 +40,10 @@ pub(crate) fn make(paths: &TempPaths, user: Option<&User>, log: &dyn Sink) -> Re
     })
 }
 
-/// Packages of nginx bring these directories along.
+/// Makes the directories above a default one, which packages of nginx install.
 fn make_parents(path: &Path) {
     if let Some(parent) = path.parent() {
-        // Making what is in it will say what is wrong.
+        // If this fails, making the directory itself reports the reason.
         let _ = DirBuilder::new().recursive(true).mode(PARENT_MODE).create(parent);
     }
 }

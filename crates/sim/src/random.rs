@@ -1,6 +1,6 @@
 //! Numbers that a seed determines (SplitMix64), the same on every machine and for all time.
 
-/// See the file's head.
+/// A generator of numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -78,7 +78,7 @@ pub enum RuleError<'a> {
     NoMax,
 }
 
-/// See the file's head.
+/// The certificates and keys that were read, by name.
 pub struct ObjectCache {
     rule: CacheRule,
     entries: ArcSwap<HashMap<Name, Arc<Entry>>>,

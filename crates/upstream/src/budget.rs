@@ -16,7 +16,7 @@ const FIRST: i64 = 10;
 /// The most attempts.
 const MOST: i64 = 1000;
 
-/// See the file's head.
+/// The budget of one group.
 #[derive(Debug)]
 pub struct RetryBudget {
     /// Further attempts for a hundred requests.

@@ -49,7 +49,7 @@ impl Alarm {
     }
 }
 
-/// See the file's head. What servers have their turn, by their number in the group.
+/// The order of one group. Servers are their numbers in the group.
 #[derive(Debug)]
 pub(crate) struct Cycle {
     order: Box<[u16]>,

@@ -60,7 +60,7 @@ pub struct Ejection {
     pub time_ms: u64,
 }
 
-/// See the file's head. One for a group.
+/// The ejections of one group.
 #[derive(Debug)]
 pub(crate) struct Ejector {
     rule: EjectRule,

@@ -29,7 +29,7 @@ pub struct GroupConfig {
     pub ejection: Option<EjectRule>,
 }
 
-/// See the file's head. Shared by all loops; what changes of a group by itself makes a new one.
+/// A group of servers, shared by all loops. A change of its servers while serving makes a new one.
 #[derive(Debug)]
 pub struct Group {
     name: Box<str>,

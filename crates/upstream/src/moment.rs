@@ -1,6 +1,6 @@
 //! Where and when a server is chosen.
 
-/// See the file's head.
+/// Where and when a server is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The number of the loop.

@@ -20,7 +20,7 @@ use crate::times::{Inflight, PeerTimes, TimeRule};
 /// Weights are reckoned in parts of this size, so that one of 1 can rise by and by.
 pub(crate) const WEIGHT_PARTS: i64 = 256;
 
-/// See the file's head. What a reload begins anew: failures count as in nginx from then on.
+/// One server of a group. A reload begins it anew: earlier failures do not count any more, as in nginx.
 #[derive(Debug)]
 pub struct Peer {
     config: PeerConfig,

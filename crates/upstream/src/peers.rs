@@ -15,7 +15,7 @@ use crate::peer::{Company, Peer, WEIGHT_PARTS};
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};
 
-/// See the file's head.
+/// The primary servers of a group, or its backup servers.
 #[derive(Debug)]
 pub(crate) struct Peers {
     pub(crate) list: Box<[Arc<Peer>]>,

@@ -29,7 +29,7 @@ pub const LOOK_AGAIN_APART_MS: u64 = 50;
 /// Entries of requests that have left, beside as many as may wait.
 const GONE_MAX: usize = 64;
 
-/// See the file's head.
+/// The queue of one group.
 #[derive(Default)]
 pub struct Queue {
     line: Fifo<Arc<Ticket>>,

@@ -8,7 +8,7 @@ use crate::peer::Peer;
 /// Points for each unit of weight.
 const POINTS: u32 = 160;
 
-/// See the file's head.
+/// The ring of one set of servers.
 #[derive(Debug)]
 pub(crate) struct Ring {
     /// By their number, each of which is there once.

@@ -10,7 +10,7 @@ use crate::peer::Peer;
 /// Numbers have this many bits.
 pub const SID_BITS: u32 = 24;
 
-/// See the file's head. Made once for a set of servers.
+/// The numbers of the `sid`s of one set of servers, made once.
 #[derive(Debug)]
 pub(crate) struct Sids {
     salt: u8,

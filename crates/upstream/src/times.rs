@@ -55,7 +55,7 @@ pub(crate) enum Inflight {
     Over,
 }
 
-/// See the file's head. Milliseconds; 0 where nothing is known.
+/// The times of one server, milliseconds; 0 where nothing is known.
 #[derive(Debug, Default)]
 pub struct PeerTimes {
     answers: Numbers<TIMES_WORDS>,

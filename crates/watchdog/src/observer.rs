@@ -41,7 +41,7 @@ impl Bell {
     }
 }
 
-/// See the file's head.
+/// The desk between runtime, sampler and reporter.
 pub(crate) struct Desk {
     /// Nanoseconds; `u64::MAX`: never.
     report_after_ns: AtomicU64,

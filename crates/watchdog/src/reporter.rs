@@ -37,7 +37,7 @@ const BRANCHES_KEPT: usize = 8;
 /// System calls that are kept in a report.
 const CALLS_KEPT: usize = 8;
 
-/// See the file's head.
+/// The task that writes reports.
 pub(crate) struct Reporter {
     desk: Arc<Desk>,
     status: Arc<ArcSwap<Status>>,

@@ -26,7 +26,7 @@ impl Sample {
     }
 }
 
-/// See the file's head.
+/// Samples of stacks; equal ones are merged.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     stacks: Vec<(Sample, u64)>,

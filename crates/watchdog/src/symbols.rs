@@ -39,7 +39,7 @@ const LUA: &str = "[lua] ";
 const INTERPRETER: &[&str] =
     &["clearway_luajit::", "lj_", "lua_", "luaL_", "code made at run time", "in clearway", "0x"];
 
-/// See the file's head.
+/// The symbols of the executable and its libraries.
 #[derive(Default)]
 pub(crate) struct Symbols {
     known: HashMap<(usize, Side), Rc<[Frame]>>,

@@ -61,7 +61,7 @@ impl From<Contended> for Unkept {
     }
 }
 
-/// See the file's head. The payload of a key is what it is in a [`Table`]: the smallest is forgotten first.
+/// A store: bytes under keys. The smallest payload is forgotten first, as in a [`Table`].
 #[derive(Clone, Copy)]
 pub struct Store<'a> {
     hand: &'a AtomicU64,

@@ -1,5 +1,5 @@
-//! The zones of one configuration: declared by directives in any order, given their memory when all of
-//! it was read. Boot and reload only, off the loops.
+//! The zones of one configuration. Directives declare them in any order; they are given their memory when the
+//! whole configuration was read. Boot and reload only, off the loops.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,10 +12,10 @@ use crate::header::HEADER_WORDS;
 use crate::table::BUCKET_WORDS;
 use crate::zone::{Memory, Zone};
 
-/// The least that a zone must have, bytes: a header and a bucket.
+/// The least size of a zone, bytes: a header and a bucket.
 const ZONE_MIN_BYTES: u64 = ((HEADER_WORDS + BUCKET_WORDS) * size_of::<u64>()) as u64;
 
-/// Makes one zone the same as another: a configuration's zone goes on with the memory of the zone of the
+/// The identity of a zone: the zone of a configuration goes on with the memory of the zone of the
 /// configuration before it that has the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ZoneKey {
@@ -133,8 +133,7 @@ impl Zones {
         with_fd.collect()
     }
 
-    /// In the master: a worker process has ended and was reaped, so that what it has counted does not count
-    /// any more.
+    /// In the master: a worker process has ended and was reaped, so that its counts do not count any more.
     pub fn forget_worker(&self, pid: u32) {
         self.zones().iter().filter(|zone| zone.is_open()).for_each(|zone| zone.workers().forget(pid));
     }

@@ -28,7 +28,7 @@ const THREAD: &str = "cache manager";
 /// Tells caches apart.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// See the file's head. Among the services of the environment, as `Arc<Caches>`; there is one in a process.
+/// The caches of a worker process, among the services of the environment as `Arc<Caches>`: one per process.
 pub struct Caches {
     known: Mutex<Known>,
     log: SharedLog,

@@ -95,7 +95,7 @@ impl Drop for Copied {
     }
 }
 
-/// See the file's head.
+/// The copies of objects that all loops and caches of a process share.
 pub(crate) struct Copies {
     places: Box<[ArcSwapOption<Copied>]>,
     /// Bits of digests of objects that were asked for once.

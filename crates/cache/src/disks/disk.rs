@@ -117,7 +117,7 @@ pub(crate) struct Root {
     pub(crate) opened: Opened,
 }
 
-/// See the file's head. The same from one configuration to the next.
+/// One directory of a cache. It stays the same object from one configuration to the next.
 pub(crate) struct Disk {
     path: PathBuf,
     pool: Arc<Pool>,

@@ -1,4 +1,5 @@
-//! A file of a cache that others read while it is written. Any thread; what may wait is a job of the disk.
+//! A file of a cache that others read while it is written. Any thread; calls that may wait are jobs of the
+//! disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,20 +18,20 @@ pub struct Growing {
     pub(super) path: Arc<Path>,
     pub(super) disk: Arc<Disk>,
     pub(super) via: Option<Arc<Pool>>,
-    /// Everything up to the body, as it was written first.
+    /// The part before the body, as it was written first.
     pub(super) beginning: Bytes,
     pub(super) recent: Arc<Recent>,
 }
 
-/// The last bytes written, which other readers want next: they take them without asking the disk. Kept only
-/// while more is to come, so that slow readers keep nothing in memory. Made only where there is something to
-/// show: dropping one costs a look at what every thread has borrowed.
+/// The last bytes written, which other readers need next: they take them without a job of the disk. Kept only
+/// while more bytes follow, so that slow readers keep nothing in memory. Made only where there are bytes to
+/// share: to drop an `ArcSwap` costs a look at the borrows of every thread.
 #[derive(Default)]
 pub(super) struct Recent(OnceLock<ArcSwapOption<Page>>);
 
 /// The bytes of one write.
 struct Page {
-    /// Where it stands in the file.
+    /// Their offset in the file.
     start: u64,
     pieces: Vec<Bytes>,
 }
@@ -94,8 +95,8 @@ impl Growing {
         &self.path
     }
 
-    /// Up to `count` bytes from `offset` of the file, if the kernel has them in memory, as what was written a
-    /// moment ago: for a loop, to which a job would cost more than to copy them.
+    /// Up to `count` bytes from `offset` of the file, if the kernel has them in memory, as it has bytes that
+    /// were written a moment ago. For loops: a job would cost more than the copy.
     #[must_use]
     pub fn read_cached(&self, offset: u64, count: usize) -> Option<Vec<u8>> {
         file::read_cached(&self.file, offset, count)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::Cache;
 
-/// See the file's head.
+/// The role of a process for the caches that it shares with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The cache is not shared with another process.

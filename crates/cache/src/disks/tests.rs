@@ -46,12 +46,12 @@ fn a_file_is_there_when_it_is_complete_or_not_at_all() {
     let growing = filling.growing().unwrap().clone();
     assert_eq!(filling.written(), growing.body_start() + 4);
     assert_eq!(wait(growing.read(growing.body_start(), 100)).unwrap(), b"half");
-    // Not all file systems can tell what is in memory.
+    // Not all file systems can tell which pages are in memory.
     assert!(growing.read_cached(growing.body_start(), 100).is_none_or(|data| data == b"half"));
     assert_eq!(growing.read_cached(filling.written(), 100), None, "that is the end");
     assert_eq!(scratch.files("d1").len(), 1);
     drop(filling);
-    // Behind the job that removes it, which any thread of the pool may have taken.
+    // After the job that removes the file, which any thread of the pool may have taken.
     while !scratch.files("d1").is_empty() {
         std::thread::yield_now();
     }
@@ -122,7 +122,7 @@ fn what_is_as_it_was_written_is_not_in_doubt() {
         scratch.cache.is_sure(0, &stat, key.digest())
     };
     assert!(is_sure(&scratch));
-    // Nor after a start, if the file is the one that was written down.
+    // The same after a start, if the file is the one that the notes name.
     until("it is written down", || !scratch.cache.kept.disks[0].notes().has_waiting());
     scratch.restart(|_, _| {});
     assert!(is_sure(&scratch));
@@ -184,7 +184,7 @@ fn files_that_changed_behind_our_back_are_misses() {
     std::fs::create_dir_all(scratch.file(&other).parent().unwrap()).unwrap();
     std::fs::rename(&path, scratch.file(&other)).unwrap();
     let found = scratch.open(&other);
-    // Once the walk through the directory is over nothing is looked for that the index does not know.
+    // Once the walk through the directory is over, only objects that the index knows are looked for.
     let is_other = matches!(found, Err(Miss::Unusable { why: Unusable::Collision, .. } | Miss::Absent));
     assert!(is_other, "{found:?}");
     let found = scratch.open(&key);
@@ -247,7 +247,7 @@ fn a_head_that_was_stored_fits_its_buffer_again() {
             |head_max_bytes| Wanted { key: Arc::new(key.clone()), digest: key.digest(), head_max_bytes };
         scratch.store(&key, &vec![7; bytes]).unwrap();
         let start = wait(scratch.cache.open(wanted(1), None)).expect("the index knows").body_start();
-        // A server that knows nothing of it but that it is there.
+        // A server that knows only that the object exists.
         std::fs::create_dir_all(other.file(&key).parent().unwrap()).unwrap();
         std::fs::copy(scratch.file(&key), other.file(&key)).unwrap();
         let file = File { disk: 0, valid_s: 0, blocks: 1, body_start: 0, inode: 0, stored_s: 0, stamp: 0 };

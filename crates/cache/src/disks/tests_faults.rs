@@ -24,7 +24,8 @@ const DIRECTORY: &str = "CLEARWAY_CACHE_FAULTS";
 const OBJECTS: u64 = 10_000;
 const KILLS: u64 = 12;
 
-/// This test once more, with its directory and a limit for its files (`ulimit -f`).
+/// Runs this test once more in a process of its own, with a directory and a limit for the size of files
+/// (`ulimit -f`).
 fn child(test: &str, directory: &Path, limit: &str) -> Child {
     let program = std::env::current_exe().expect("a test runs");
     let name = format!("disks::tests_faults::{test}");
@@ -65,7 +66,7 @@ fn content(key: &Key) -> Vec<u8> {
     line.bytes().cycle().take(length as usize).collect()
 }
 
-/// A cache in a directory that is there.
+/// A cache in an existing directory.
 fn cache_in(directory: &Path) -> (Arc<Caches>, Arc<Cache>) {
     let caches = Arc::new(Caches::default());
     let cache = declare(directory, &Arc::new(Zones::create(None)), &caches, |_, _| {});
@@ -127,7 +128,7 @@ fn no_byte_is_wrong_whatever_is_killed_cut_or_removed() {
     assert!(hits > 500, "{hits} hits");
 }
 
-/// Whether an object is there; what is there is right.
+/// Whether an object is stored. Asserts that its content is right.
 fn check(scratch: &Scratch, key: &Key) -> bool {
     match scratch.open(key) {
         Ok(found) => {
@@ -140,7 +141,7 @@ fn check(scratch: &Scratch, key: &Key) -> bool {
     }
 }
 
-/// Does something to a file that nobody of the cache's would do.
+/// Damages a file in a way that the cache itself never does.
 fn harm(path: &Path, random: &mut Random) {
     // Another turn may have removed it.
     let Ok(bytes) = fs::read(path) else { return };
@@ -171,7 +172,7 @@ fn store_with_little_room(directory: &Path) {
         assert!(matches!(open(&cache, &large), Err(Miss::Absent)));
         assert_eq!(body(&open(&cache, &small).expect("it was stored")), b"hello");
     }
-    // Behind the job that removes the last one.
+    // This job runs after the job that removes the last object.
     while files_below(directory).iter().any(|path| fs::metadata(path).is_ok_and(|it| it.len() >= ROOM_BYTES))
     {
         std::thread::yield_now();

@@ -24,7 +24,7 @@ impl Entry {
     }
 }
 
-/// See the file's head.
+/// The dynamic table of a decoder.
 #[derive(Debug)]
 pub(super) struct Table {
     bytes: Vec<u8>,

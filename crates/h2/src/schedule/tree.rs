@@ -17,7 +17,7 @@ const UNIT: u64 = 1 << 8;
 /// The whole weight.
 const WHOLE: u64 = 1 << 32;
 
-/// See the file's head.
+/// The tree of dependencies of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     /// By number.

@@ -17,7 +17,7 @@ use crate::request::body_file::{Fate, Keeper, TempFile};
 use crate::request::scripting::SharedHead;
 use crate::request::stored_body::{BodyPlace, StoredBody};
 
-/// See the file's head.
+/// The body that a script gives a request.
 pub struct MadeBody {
     data: Vec<u8>,
     room_bytes: usize,

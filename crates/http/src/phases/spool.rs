@@ -37,7 +37,7 @@ pub struct Placement {
     pub modified: Option<i64>,
 }
 
-/// See the file's head. One response's; the bytes go to its end.
+/// The temporary file of one response; new bytes are added at its end.
 pub struct Spool {
     keeper: Arc<Keeper>,
     place: Arc<TempPath>,

@@ -176,7 +176,7 @@ pub(crate) struct Timeouts {
     pub(crate) read_ms: u64,
 }
 
-/// See the file's head.
+/// A connection, and the waits of its functions.
 pub(crate) struct Tcp {
     state: TaskCell<TcpState>,
     pub(crate) conf: SocketConf,

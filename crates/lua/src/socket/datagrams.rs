@@ -20,7 +20,7 @@ use crate::threads::{Answers, Line};
 /// The longest datagram.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_536;
 
-/// See the file's head.
+/// A datagram socket, and the waits of its functions.
 pub(crate) struct Udp {
     pub(crate) state: TaskCell<UdpState>,
     pub(crate) conf: SocketConf,

@@ -49,7 +49,7 @@ pub struct VmSettings {
     pub install: Installer,
 }
 
-/// See the file's head.
+/// One VM and the objects that belong to it.
 pub struct Interpreter {
     /// LuaJIT.
     pub vm: Vm,

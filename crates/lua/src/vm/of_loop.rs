@@ -434,7 +434,7 @@ impl Drop for Chosen {
     }
 }
 
-/// See the file's head.
+/// The VMs of one loop in one generation.
 pub struct LoopVms {
     index: usize,
     policy: Reserves,

@@ -81,7 +81,7 @@ impl Flags {
     }
 }
 
-/// See the file's head.
+/// The regular expressions of one VM.
 #[derive(Default)]
 pub(crate) struct Regexes {
     pub(crate) conf: RegexConf,

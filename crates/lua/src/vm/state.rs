@@ -21,7 +21,7 @@ use crate::waiter::Bells;
 
 use super::regexes::{RegexConf, Regexes};
 
-/// See the file's head.
+/// The state of one VM beside the interpreter.
 #[derive(Default)]
 pub struct VmState {
     /// The dictionaries of `ngx.shared`.

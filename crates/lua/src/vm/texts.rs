@@ -12,7 +12,7 @@ pub(crate) const FILES_MAX: usize = 4096;
 /// Bytes of them.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
 
-/// See the file's head.
+/// The texts of one generation.
 #[derive(Debug, Default)]
 pub(crate) struct Texts(ArcSwap<Known>);
 

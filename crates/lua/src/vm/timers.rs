@@ -13,7 +13,7 @@ use crossbeam_queue::SegQueue;
 
 use crate::waiter::Bell;
 
-/// See the file's head.
+/// The state that the timers of one configuration share.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     of_loops: Box<[OfLoop]>,

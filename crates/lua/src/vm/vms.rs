@@ -25,7 +25,7 @@ use crate::vm::texts::Texts;
 use crate::vm::timers::Timers;
 use crate::vm::workers;
 
-/// See the file's head.
+/// The VMs of one generation.
 pub(crate) struct Vms {
     of_loops: PerLoop<Arc<LoopVms>>,
 }

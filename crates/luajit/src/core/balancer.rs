@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::asking::{OK, ask, bytes, copy_error, exported, put, show_error};
 
-/// A request, which is not looked at (rule 2 of `core.rs`).
+/// A request. Its content is never read (rule 2 of `core.rs`).
 type Request = *const c_void;
 
 /// Numbers of settings, for the server.
@@ -40,7 +40,7 @@ unsafe fn say(texts: &[&[u8]], numbers: &[f64], error: *mut *const u8) -> c_int 
 }
 
 exported! {
-    /// The server that is asked.
+    /// Sets the server that is asked.
     fn ngx_http_lua_ffi_balancer_set_current_peer(
         request: Request,
         address: *const c_uchar,
@@ -55,7 +55,7 @@ exported! {
         say(&[bytes(address, len), host], &[PEER, f64::from(port)], error)
     }
 
-    /// How long its connection is kept, and for how many requests.
+    /// Sets how long the connection is kept, and for how many requests.
     fn ngx_http_lua_ffi_balancer_enable_keepalive(
         request: Request,
         timeout_ms: c_ulong,
@@ -66,7 +66,8 @@ exported! {
         say(&[], &[KEEPALIVE, timeout_ms as f64, f64::from(requests_max)], error)
     }
 
-    /// Attempts behind this one: 0, with words where they are fewer than was wanted.
+    /// Sets how many attempts may follow this one. Returns 0, with a message where fewer are allowed than
+    /// were asked for.
     fn ngx_http_lua_ffi_balancer_set_more_tries(
         request: Request,
         count: c_int,
@@ -76,7 +77,7 @@ exported! {
         say(&[], &[TRIES, f64::from(count)], error)
     }
 
-    /// How the attempt before has ended: 0 where there was none, 2 for another one, 4 for a failure.
+    /// How the attempt before has ended: 0 if there was none, 2 if another server is tried, 4 for a failure.
     fn ngx_http_lua_ffi_balancer_get_last_failure(
         request: Request,
         status: *mut c_int,
@@ -105,13 +106,13 @@ exported! {
         say(&[], &[TIMEOUTS, connect_ms as f64, send_ms as f64, receive_ms as f64], error)
     }
 
-    /// The request is made anew for this attempt.
+    /// Has the request made anew for this attempt.
     fn ngx_http_lua_ffi_balancer_recreate_request(request: Request, error: *mut *const u8) -> c_int {
         let _ = request;
         say(&[], &[ANEW], error)
     }
 
-    /// Whether the server is spoken with over TLS.
+    /// Sets whether the server is spoken with over TLS.
     fn ngx_http_lua_ffi_balancer_set_upstream_tls(
         request: Request,
         on: c_int,
@@ -121,7 +122,7 @@ exported! {
         say(&[], &[TLS, f64::from(on)], error)
     }
 
-    /// The address that the connection comes from.
+    /// Sets the local address of the connection.
     fn ngx_http_lua_ffi_balancer_bind_to_local_addr(
         request: Request,
         address: *const c_uchar,

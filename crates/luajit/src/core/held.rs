@@ -9,7 +9,7 @@ use std::ptr;
 /// No other object of C's begins so by accident.
 const HELD: u64 = 0x6b3f_90d1_c1ea_72a5;
 
-/// See the file's head.
+/// An object of the server that Lua holds for C.
 #[repr(C)]
 struct Held {
     tag: u64,

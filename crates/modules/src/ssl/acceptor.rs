@@ -21,7 +21,7 @@ const CHEAP_SIGNATURES: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0807];
 /// Keys of RSA up to this length are computed with in a fraction of a millisecond, bits.
 const SHORT_RSA_BITS: u32 = 2048;
 
-/// See the file's head.
+/// The handshakes of one server.
 pub(crate) struct Acceptor {
     pub(crate) context: Arc<Context>,
     /// A context without certificates, for servers whose certificates Lua sets.

@@ -37,7 +37,7 @@ struct Draft {
     manager: Pace,
 }
 
-/// See the file's head.
+/// Reads the directive `…_cache_path`.
 pub(super) fn read(scope: &mut Scope<'_, Load>, directive: &Directive, family: &Family) -> Result<(), Error> {
     let mut draft = Draft {
         zone: None,

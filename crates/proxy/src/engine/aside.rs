@@ -33,7 +33,7 @@ enum Holder {
     Nobody,
 }
 
-/// See the file's head.
+/// The part of a response that its client has not taken yet.
 pub(super) struct Aside {
     place: Arc<TempPath>,
     /// The limit of the file, bytes.

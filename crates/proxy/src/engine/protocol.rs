@@ -54,7 +54,7 @@ pub(super) enum TrailerUse {
 /// The function that takes lines about a response for the log.
 pub(super) type Say<'a> = &'a mut dyn FnMut(Level, fmt::Arguments<'_>);
 
-/// See the file's head. One value serves all attempts of a request.
+/// A protocol of servers. One value serves all attempts of a request.
 pub(super) trait Protocol: Send {
     /// Why a response is refused.
     type Fault;

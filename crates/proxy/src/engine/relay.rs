@@ -30,7 +30,7 @@ const READ_MAX_BYTES: usize = 64 * 1024;
 /// Buffers are as large as so many bytes, or a multiple of them.
 const READ_STEP_BYTES: usize = 4096;
 
-/// See the file's head.
+/// The body of one response on its way to the client.
 pub(super) struct Relay {
     pub(super) buffering: Buffering,
     /// How much of the body has come, bytes.

@@ -34,7 +34,7 @@ pub(super) const READING_HEAD: &str = "reading response header from upstream";
 pub(super) const READING: &str = "reading upstream";
 pub(super) const TO_CLIENT: &str = "sending to client";
 
-/// See the file's head.
+/// One request at other servers.
 pub(super) struct Session<'c, P> {
     pub(super) asked: Asked<'c>,
     pub(super) home: LoopRef,

@@ -58,7 +58,7 @@ impl Kept {
     }
 }
 
-/// See the file's head.
+/// A response that is kept as a file.
 pub(super) struct Keeping {
     /// Bytes that were received and are not being written.
     received: Vec<u8>,

@@ -25,7 +25,7 @@ const BUFFER_MIN_BYTES: usize = 16 * 1024;
 /// How often a poll goes round before others have their turn.
 const ROUNDS_MAX: usize = 16;
 
-/// See the file's head.
+/// The two connections of one tunnel.
 struct Carrying<'t, 'a, 'c> {
     client: &'t mut Tunnel<'a, 'c>,
     server: &'t mut Connection,

@@ -12,7 +12,7 @@ use crate::settings::masks::{Failures, Mask, Methods};
 use crate::settings::pass::StoreAt;
 
 settings! {
-    /// See the file's head.
+    /// The settings of a location for caching.
     pub(crate) struct CacheConf {
         /// `None`: as the family makes one.
         pub(crate) key: Setting<Option<Value>>,

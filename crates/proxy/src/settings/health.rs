@@ -24,7 +24,7 @@ settings! {
     }
 }
 
-/// See the file's head. What other directives have to say is there when all is read.
+/// The settings of one `health_check`. They are complete when the whole configuration was read.
 #[derive(Debug)]
 pub(crate) struct Check {
     /// Where it stands.

@@ -2,7 +2,7 @@
 
 use clearway_message::Known;
 
-/// See the file's head.
+/// A set of header names.
 #[derive(Debug, Default)]
 pub(crate) struct NameSet {
     /// Of [`Known::bit`].

@@ -20,7 +20,7 @@ use crate::settings::tls::TlsConf;
 const PAGE_BYTES: u64 = 4096;
 
 settings! {
-    /// See the file's head.
+    /// The settings of a location that all families have.
     pub(crate) struct PassConf {
         pub(crate) bind: Setting<Option<Arc<Bind>>>,
         pub(crate) socket_keepalive: Setting<bool> = false,

@@ -35,7 +35,7 @@ pub(crate) const HIDDEN: &[&str] = &[
 ];
 
 settings! {
-    /// See the file's head.
+    /// The settings of a location for `proxy_pass` alone.
     pub(crate) struct ProxyConf {
         pub(crate) target: Passed<Target>,
         pub(crate) redirects: Redirects,

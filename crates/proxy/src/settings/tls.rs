@@ -20,7 +20,7 @@ use crate::settings::masks::Mask;
 use crate::settings::proxy::Passed;
 
 settings! {
-    /// See the file's head.
+    /// The settings of a location for TLS with upstream servers.
     pub(crate) struct TlsConf {
         pub(crate) session_reuse: Setting<bool> = true,
         pub(crate) protocols: Setting<Protocols>,

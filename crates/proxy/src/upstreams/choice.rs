@@ -10,7 +10,7 @@ use clearway_upstream::{Ejection, Group, Key, Lease, Moment, QueuePlace, Where};
 use crate::upstreams::group::{Members, UpstreamGroup};
 use crate::upstreams::session::LearnWhen;
 
-/// See the file's head.
+/// The choice of servers for one request.
 #[derive(Debug)]
 pub struct Choice<'c> {
     upstream: Option<&'c UpstreamGroup>,

@@ -98,7 +98,7 @@ pub(crate) fn lasting_name(host: &[u8], port: u16) -> Vec<u8> {
     if port == 0 { host } else { [&host, format!(":{port}").as_bytes()].concat() }
 }
 
-/// See the file's head.
+/// The groups of a configuration while it is read.
 pub(crate) struct GroupDraft {
     pub(crate) host: Bytes,
     /// The port that goes with it, 0 if there is none.

@@ -23,7 +23,7 @@ pub(crate) static EDITS: Counter = Counter::new(
     "Servers of groups that were added, changed or removed while serving (`status write=on`).",
 );
 
-/// See the file's head.
+/// The state of a group whose servers are changed while serving.
 pub(crate) struct Editing {
     zone: Arc<Zone>,
     /// Where other processes know how its servers fare.

@@ -32,7 +32,7 @@ pub(crate) static FORGOTTEN: Counter = Counter::new(
      1,024 names are in use.",
 );
 
-/// See the file's head.
+/// The groups that requests have named by variables.
 pub(crate) struct FoundGroups {
     loops: usize,
     hasher: RandomState,

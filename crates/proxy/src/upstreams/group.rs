@@ -27,7 +27,7 @@ use crate::upstreams::roster::Roster;
 use crate::upstreams::said::{BlockDraft, Keepalive, QueueDraft, ResolverSpec, RetryShare};
 use crate::upstreams::session::Sticky;
 
-/// See the file's head.
+/// A group of servers.
 pub struct UpstreamGroup {
     name: Box<[u8]>,
     members: Members,

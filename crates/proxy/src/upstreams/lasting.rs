@@ -21,7 +21,8 @@ use crate::upstreams::group::{GroupCell, UpstreamGroup};
 use crate::upstreams::refresh;
 use crate::upstreams::state_file::StateFile;
 
-/// See the file's head. Among the services of the environment; a process that serves nothing has none.
+/// The state that outlives configurations, among the services of the environment. A process that serves
+/// nothing has none.
 #[derive(Default)]
 pub struct Lasting {
     loops: usize,

@@ -14,7 +14,7 @@ const ROUTE_MAX_BYTES: usize = 32;
 /// The port of a server without one.
 pub(crate) const DEFAULT_PORT: u16 = 80;
 
-/// See the file's head.
+/// The parameters of one `server` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerDraft {
     /// As it is written.

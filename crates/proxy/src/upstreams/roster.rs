@@ -17,7 +17,7 @@ use crate::upstreams::line::{Rank, ServerDraft, address_of, said_of};
 /// Servers of a group that is changed while serving at most.
 pub(crate) const SERVERS_MAX: usize = 1024;
 
-/// See the file's head.
+/// The present servers of a group, as `server` lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Roster {
     /// How often servers were changed.

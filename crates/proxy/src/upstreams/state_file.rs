@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use clearway_offload::{Blocking, replacing};
 
-/// See the file's head. The same for all configurations that name it.
+/// The file of one `state` directive, the same object for all configurations that name it.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,

@@ -17,7 +17,8 @@ const ASKED_MAX: usize = 4;
 /// Loops with the same place in the word share it.
 const PLACES: usize = 64;
 
-/// See the file's head. Loops that are crowded write it in each turn: not beside what all of them read.
+/// The loops that are crowded. They write here in each turn, so it is not in a cache line that all loops
+/// read.
 #[repr(align(128))]
 pub(crate) struct Crowd {
     /// A bit for each loop that is crowded.

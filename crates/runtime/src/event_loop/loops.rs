@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::event_loop::Loop;
 use crate::shared::Shared;
 
-/// See the file's head. It is never freed.
+/// The loops of a runtime; never freed.
 pub(crate) struct Loops {
     pub(crate) shared: &'static Shared,
     all: OnceLock<Box<[&'static Loop]>>,

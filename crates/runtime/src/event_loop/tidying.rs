@@ -8,7 +8,7 @@
 /// idle loop has given back everything.
 const PERIOD_MS: u64 = 5000;
 
-/// See the file's head.
+/// The decision of one loop when to give back memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tidying {
     /// Polls of the loop when it was time last.

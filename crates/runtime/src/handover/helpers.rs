@@ -21,7 +21,7 @@ const IDLE_PAUSE_MS: u64 = 1;
 /// How long a helper runs until it finds out whether it had a processor, in nanoseconds.
 const WHILE_NS: u64 = 4_000_000;
 
-/// See the file's head.
+/// The helpers of one runtime.
 pub(crate) struct Helpers {
     limit: u32,
     count: AtomicU32,

@@ -24,7 +24,7 @@ pub(crate) trait Waits {
     fn has_left(&self) -> bool;
 }
 
-/// See the file's head.
+/// A line of waiters, first come first served.
 pub(crate) struct Line<T> {
     queue: Queue<T>,
     /// Places in the queue that were left, about: less than none for a moment where one is met before it is

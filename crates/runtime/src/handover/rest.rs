@@ -13,7 +13,7 @@ use crate::sync::{AtomicU32, Ordering};
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// See the file's head.
+/// The rest of the watchdog.
 pub(crate) struct Rest {
     state: AtomicU32,
     /// 1: a look is wanted soon.

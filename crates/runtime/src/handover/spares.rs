@@ -13,7 +13,7 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// See the file's head.
+/// The spare carriers of one runtime.
 pub(crate) struct Spares {
     head: AtomicU64,
     count: AtomicU32,

@@ -13,7 +13,7 @@
 use crate::handover::line::{Line, Waits};
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// See the file's head. `T` wakes a task.
+/// The turns of suspects; a `T` wakes a task.
 pub(crate) struct Turns<T> {
     pub(crate) limit: u32,
     taken: AtomicU32,

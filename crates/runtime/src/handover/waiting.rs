@@ -16,7 +16,7 @@ use crate::handover::line::{Line, Waits};
 use crate::handover::spares::Spares;
 use crate::sync::{Ordering, fence};
 
-/// See the file's head.
+/// The suspects that wait for a spare carrier.
 pub(crate) struct Waiting<T> {
     line: Line<T>,
     /// Spares that suspects may not have.

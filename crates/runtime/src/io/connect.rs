@@ -14,7 +14,7 @@ use crate::LoopRef;
 use crate::io::socket::Socket;
 use crate::io::watched::{Origin, Watched};
 
-/// See the file's head. To be polled until it is ready, and no more.
+/// A connection that is being made: a future, not to be polled after it was ready.
 #[must_use = "a future that nobody polls connects, but never says so"]
 pub struct Connecting {
     socket: Option<Socket>,

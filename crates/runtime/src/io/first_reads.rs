@@ -17,7 +17,7 @@ const SMOOTHING: u32 = 8;
 /// One socket in so many is read from even where it is not worth it, so that a change is noticed.
 const PROBE_EVERY: u32 = 16;
 
-/// See the file's head.
+/// The record of one loop: how often first bytes were there at once.
 pub(crate) struct FirstReads {
     share: AtomicU32,
     /// Sockets that were not read from since the last one that was.

@@ -16,7 +16,7 @@ use clearway_os::socket::{self as sys, Peer};
 use crate::LoopRef;
 use crate::io::slots::{Interest, READ, Token};
 
-/// See the file's head. One task uses it at a time.
+/// A listening socket of one loop. One task uses it at a time.
 pub struct Listener {
     fd: Arc<OwnedFd>,
     home: LoopRef,

@@ -100,7 +100,7 @@ mod slow {
         (reads || writes).then_some(Mode { reads, writes, pattern })
     });
 
-    /// See the file's head. Nothing unless it is wished for: tests measure how small connections are.
+    /// The trickle of one socket, if a test wishes for one: the box keeps other connections small.
     pub(crate) struct Trickle(Option<Box<Dripping>>);
 
     struct Dripping {

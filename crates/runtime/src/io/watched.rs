@@ -23,7 +23,7 @@ use crate::task::coop;
 
 const READING: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// See the file's head.
+/// A descriptor and its place in the event table of its loop.
 pub(crate) struct Watched {
     fd: OwnedFd,
     home: LoopRef,

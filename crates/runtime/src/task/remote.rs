@@ -19,7 +19,7 @@ pub(crate) use clearway_os::epoll::EventFd as Signal;
 #[cfg(loom)]
 pub(crate) use loom_signal::Signal;
 
-/// See the file's head.
+/// The side of one loop that every thread may touch.
 pub(crate) struct Remote {
     pub(crate) word: Word,
     /// Tasks that became ready elsewhere than in the owner's RUN, and what the ring had no room for.

@@ -30,7 +30,7 @@ use crate::task::place::{Departure, WaitingPlace};
 /// The holder in tasks of other executors: no value of a word in POLL.
 const ELSEWHERE: u64 = 1;
 
-/// See the file's head.
+/// A token.
 pub struct Token {
     holder: AtomicU64,
     line: AtomicPtr<Line<Arc<WaitingPlace>>>,

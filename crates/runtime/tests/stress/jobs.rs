@@ -70,7 +70,7 @@ impl AsRef<Token> for Machine {
     }
 }
 
-/// See the file's head.
+/// The tasks of one run.
 pub(crate) struct Jobs {
     runtime: Runtime,
     pub(crate) ledger: Arc<Ledger>,

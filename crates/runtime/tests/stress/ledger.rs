@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// See the file's head.
+/// The checks of one run.
 #[derive(Default)]
 pub(crate) struct Ledger {
     live: AtomicI64,

@@ -1,5 +1,5 @@
-//! A configuration as the master holds it: what it read, what it opened for it with its rights, and
-//! what a worker is given of that. The master's thread only.
+//! A configuration as the master holds it: the files that it read, the files and sockets that it opened with
+//! its rights, and the part of these that a worker is given. The master's thread only.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,13 +33,13 @@ use crate::temp_directories;
 #[cfg(feature = "tls")]
 use clearway_modules::ssl::make_ticket_key;
 
-/// Nobody uses it.
+/// Without TLS nobody uses the key.
 #[cfg(not(feature = "tls"))]
 fn make_ticket_key() -> Vec<u8> {
     Vec::new()
 }
 
-/// See the file's head.
+/// A configuration as the master holds it.
 pub(crate) struct Configuration {
     pub(crate) core: CoreConf,
     /// The addresses to listen on, in the order of the snapshot.
@@ -47,20 +47,20 @@ pub(crate) struct Configuration {
     /// The error log of `main`.
     pub(crate) log: DirectLog,
     files: Vec<ReadFile>,
-    /// Every log, those of `http` too, of which the master itself writes only a few.
+    /// All logs, also those of `http`; the master itself writes to few of them.
     logs: Vec<(PathBuf, OwnedFd)>,
     zones: Arc<Zones>,
     names: Arc<HostNames>,
     kept_files: Arc<KeptFiles>,
-    /// A key for all workers, as long as the master lives.
+    /// The key of session tickets, the same for all workers as long as the master lives.
     ticket_key: Vec<u8>,
     default_port: u16,
-    /// To be freed while the worker loads.
+    /// Memory to be freed while the worker loads.
     remains: Option<Remains>,
 }
 
 impl Configuration {
-    /// Reads and checks it, opens its logs, makes its zones (`old` supplies those that stay).
+    /// Reads and checks the configuration, opens its logs, makes its zones (`old` supplies those that stay).
     ///
     /// # Errors
     /// After the reason has been logged.
@@ -102,7 +102,7 @@ impl Configuration {
         })?;
         loaded.warnings.iter().for_each(say);
         temp_directories::make(&loaded.temp_paths, loaded.core.user(), log)?;
-        // What modules had to say while they were loaded.
+        // Messages of modules that were written while they were loaded.
         let _ = writer.flush(Duration::ZERO);
         let logs = writer.files().map_err(|error| {
             log.log(Level::Emerg, format_args!("fcntl(F_DUPFD_CLOEXEC) failed {}", Errno(&error)));
@@ -136,19 +136,21 @@ impl Configuration {
         self.logs.iter().map(|(path, fd)| Ok((path.clone(), fd.try_clone()?))).collect()
     }
 
-    /// Frees what is not needed any more, as it is known now that this can be loaded. To be called when a
-    /// worker has got it, so that nobody waits, and before the process is split.
+    /// Frees memory that is not needed any more, as it is known now that the configuration can be loaded. To
+    /// be called when a worker has received the configuration, so that nobody waits, and before the process
+    /// forks.
     pub(crate) fn clear_up(&mut self) {
         self.remains = None;
     }
 
-    /// A worker process has ended: what it has counted in zones counts no more.
+    /// A worker process has ended: its counts in zones are taken off.
     pub(crate) fn forget_worker(&self, pid: u32) {
         self.zones.forget_worker(pid);
     }
 
-    /// Opens the logs anew, as they are called now, and gives them to the worker's user, as a worker may have
-    /// to open them itself one day. One that cannot be opened is reported and stays.
+    /// Opens the logs anew by their names, and gives them to the worker's user, as a worker may have to open
+    /// them itself later. For a log that cannot be opened the error is reported, and the old file stays in
+    /// use.
     pub(crate) fn reopen_logs(&mut self) {
         self.log.writer.reopen();
         let owner = self.core.user().filter(|_| self.core.master_process()).map(|user| user.uid);
@@ -176,7 +178,8 @@ impl Configuration {
         }
     }
 
-    /// Makes the error log one of this process: it writes the number of the process in which it was made.
+    /// Makes the error log anew for this process: a log writes the number of the process in which it was
+    /// made.
     ///
     /// # Errors
     /// After the reason has been logged.
@@ -255,7 +258,7 @@ impl Configuration {
         Boot::new(self.log.clone(), &load::error_logs(&self.core, options))
     }
 
-    /// Logs a line at the level of things that go as they should.
+    /// Logs a line about a normal event (level `notice`).
     pub(crate) fn notice(&self, message: std::fmt::Arguments<'_>) {
         self.log.log(Level::Notice, message);
     }

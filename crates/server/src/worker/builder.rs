@@ -27,7 +27,7 @@ use crate::pools::Pools;
 /// How long lines of the worker may keep those of the master that are to follow them waiting.
 const ORDER_LIMIT: Duration = Duration::from_millis(100);
 
-/// See the file's head.
+/// The builder of one worker's configurations.
 pub(crate) struct Builder {
     files: HandedFiles,
     writer: Arc<Writer>,

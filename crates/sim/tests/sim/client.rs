@@ -20,7 +20,7 @@ enum Speaks {
     Http2(Box<Http2>),
 }
 
-/// See the file's head.
+/// A client with one connection.
 pub(crate) struct Client {
     /// Until it goes away.
     end: Option<MemoryEnd>,

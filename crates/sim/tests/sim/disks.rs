@@ -46,7 +46,7 @@ static WAS_ILL: [AtomicBool; DISKS] = [const { AtomicBool::new(false) }; DISKS];
 /// By which disks are drawn.
 static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// See the file's head.
+/// The disks of the cache.
 pub(crate) struct Disks {
     pub(crate) zones: Arc<Zones>,
     pub(crate) caches: Arc<Caches>,

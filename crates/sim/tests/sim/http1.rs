@@ -26,7 +26,7 @@ enum Chunk {
     Trailers,
 }
 
-/// See the file's head.
+/// A client of HTTP/1.
 #[derive(Debug, Default)]
 pub(crate) struct Http1 {
     input: Vec<u8>,

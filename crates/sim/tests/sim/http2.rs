@@ -39,7 +39,7 @@ enum AskedState {
     Over,
 }
 
-/// See the file's head.
+/// A client of HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Http2 {
     frames: Frames,

@@ -31,7 +31,7 @@ pub(crate) fn call(home: LoopRef) -> MemoryEnd {
     near
 }
 
-/// See the file's head.
+/// The other server.
 pub(crate) struct Other {
     how: Others,
     /// Calls that it has not taken, and when they came.

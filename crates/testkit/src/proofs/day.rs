@@ -1,8 +1,8 @@
-//! A bad day of the [site](crate::site): workers are killed, disks hang, are full or gone, what stands behind
-//! it dies and comes back, code spins and sleeps, handshakes and streams flood it, it is reloaded and its
-//! logs are moved, clients leave, all at random times that follow from a seed. What fails without a reason
-//! that is going on, what is wrong, how long cheap requests take, and what is left of it in the end. To be
-//! played as root, since it mounts.
+//! A bad day of the [site](crate::site), at random times that follow from a seed. Workers are killed; disks
+//! hang, are full or gone; the servers behind the site die and come back; code spins and sleeps; handshakes
+//! and streams flood the site; it is reloaded, and its logs are moved; clients leave. The report has requests
+//! that failed without such a reason, wrong answers, the time of cheap requests, and the resources that the
+//! server holds in the end. To be played as root, since it mounts file systems.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,17 +38,17 @@ const FAULT_MS: std::ops::Range<u64> = 300..2_000;
 const PAUSE_MS: u64 = 1_200;
 /// Handshakes of a flood.
 const HANDSHAKES: u64 = 200;
-/// Between two cheap requests.
+/// The pause between two cheap requests.
 const CHEAP_EVERY: Duration = Duration::from_millis(5);
 
 /// The size of the proof.
 #[derive(Clone, Copy, Debug)]
 pub struct Day {
-    /// How long it takes.
+    /// How long the day lasts.
     pub length: Duration,
-    /// Clients that ask all the time.
+    /// Clients that send requests all the time.
     pub visitors: u64,
-    /// All events follow from it.
+    /// The seed from which all events follow.
     pub seed: u64,
 }
 
@@ -70,22 +70,22 @@ pub struct DayReport {
     pub answered: u64,
     /// Answers with a byte that should not be there.
     pub wrong: u64,
-    /// Requests that failed for what was going on, by that.
+    /// Requests that failed because of an event, by event.
     pub explained: BTreeMap<&'static str, u64>,
-    /// Requests that failed for nothing, by what was seen of them.
+    /// Requests that failed without a reason, by the failure that the client saw.
     pub failed: BTreeMap<String, u64>,
     /// The events and their counts.
     pub events: BTreeMap<&'static str, u64>,
     /// How long cheap requests took outside the seconds of a kill, sorted.
     pub cheap: Vec<Duration>,
-    /// After a tenth of the day, and after it.
+    /// Resources after a tenth of the day, and after the whole day.
     pub holds: (Holds, Holds),
     /// Lines of the error log that nobody wants to see.
     pub alerts: Vec<String>,
 }
 
 impl DayReport {
-    /// The latency that this part of cheap requests is below.
+    /// The quantile of the latency of cheap requests: `part` of them took less.
     #[must_use]
     pub fn cheap_quantile(&self, part: f64) -> Duration {
         let at = (self.cheap.len() as f64 * part) as usize;
@@ -123,17 +123,18 @@ impl Fault {
     }
 }
 
-/// A target, what excuses it beside a kill, and what its answer is.
+/// One request of a visitor: its target, the event that excuses its failure (beside a kill), and the answer
+/// that is expected.
 struct Visit {
     target: String,
     excuse: Option<Fault>,
-    /// Statuses that are right.
+    /// The expected statuses.
     statuses: &'static [u16],
-    /// The whole body, where it is known.
+    /// The expected body, where it is known.
     body: Option<Vec<u8>>,
 }
 
-/// One of what visitors ask for.
+/// Chooses the next request of a visitor.
 fn visit(random: &mut Random) -> Visit {
     let plain = |target: &str, body: &str| Visit {
         target: target.to_owned(),
@@ -199,7 +200,7 @@ impl Course {
         self.faults.lock().expect("no thread has failed")[number].2 = Some(Instant::now());
     }
 
-    /// The event that excuses a failure since then.
+    /// The event since then that excuses a failure.
     fn excuse(&self, since: Instant, of: Option<Fault>) -> Option<Fault> {
         let faults = self.faults.lock().expect("no thread has failed");
         let goes_on = |end: &Option<Instant>| end.is_none_or(|end| end + AFTERMATH >= since);
@@ -244,7 +245,7 @@ impl Course {
         }
     }
 
-    /// Asks for next to nothing, again and again on a connection that is kept.
+    /// Sends cheap requests, one after another on one connection.
     fn ask_cheaply(&self, address: &Address) {
         let headers = [("connection", "keep-alive")];
         let request = request_http1(Ask { target: "/cheap", headers: &headers, ..Ask::default() });
@@ -271,7 +272,8 @@ impl Course {
             let is_answered = answer().unwrap_or(false);
             let is_killed = self.excuse(since, None).is_some();
             if !is_answered {
-                // A connection that is kept may end between two requests; a client asks again.
+                // A keep-alive connection may end between two requests; the client then sends the request
+                // again.
                 kept = None;
             } else if !is_killed {
                 self.cheap.lock().expect("no thread has failed").push(since.elapsed());
@@ -281,7 +283,7 @@ impl Course {
 }
 
 impl Day {
-    /// Plays it.
+    /// Plays the day.
     ///
     /// # Panics
     /// If the server does not start, does not live through it, or this process may not mount.
@@ -289,7 +291,7 @@ impl Day {
     pub fn play(&self) -> DayReport {
         let site = Site::start();
         let address = site.server.address();
-        // A worker that is killed before it has answered is a start that has failed.
+        // The master counts a worker that is killed before it has answered as a failed start.
         let first = try_ask(&address, Way::Http1, Ask { target: "/cheap", ..Ask::default() });
         assert!(first.is_ok_and(|answer| answer.status == 200), "it does not answer");
         let course = Course::default();
@@ -303,7 +305,7 @@ impl Day {
                 scope.spawn(move || course.visit_all_day(address, random));
             }
             scope.spawn(|| course.ask_cheaply(&address));
-            // The resources that every part needs once are there before it is measured.
+            // Resources that each part allocates once are there before the measurement.
             let begin = Instant::now();
             while begin.elapsed() < self.length {
                 if before == Holds::default() && begin.elapsed() > self.length / 10 {
@@ -316,7 +318,7 @@ impl Day {
             }
             course.is_over.store(true, Ordering::SeqCst);
         });
-        // Work that is under way comes to its end.
+        // Work that is under way ends.
         thread::sleep(AFTERMATH);
         let after = holds(&site);
         report(&site, course, events, (before, after))
@@ -364,7 +366,7 @@ fn holds(site: &Site) -> Holds {
     all
 }
 
-/// Something that happens.
+/// One event.
 type Event = (&'static str, fn(&Site, &Course, &mut Random));
 
 const EVENTS: &[Event] = &[
@@ -452,7 +454,7 @@ fn disk(site: &Site, random: &mut Random) -> PathBuf {
     site.server.prefix().join(format!("disk{}", 1 + random.below(3)))
 }
 
-/// A service is in this mood for a while.
+/// Puts a service into this mood for a while.
 fn lasts(of: &Mutex<Mood>, mood: Mood, (course, fault): (&Course, Fault), random: &mut Random) {
     let number = course.begin(fault);
     *of.lock().expect("no thread has failed") = mood;

@@ -1,14 +1,14 @@
-//! `least_time`: the server that is estimated to be done first, for its weight; several of which this is true
-//! take turns (`ngx_http_upstream_least_time_module.c`).
+//! `least_time`: the server with the least estimated time in proportion to its weight; several with the least
+//! one take turns (`ngx_http_upstream_least_time_module.c`).
 
 use crate::balance::Look;
 use crate::peer::Peer;
 use crate::times::TimeRule;
 
-/// Servers that take longer are equally slow, and their load decides.
+/// Servers that take longer than this count as equally slow, so that their load decides.
 const TIME_MAX_MS: u64 = 5000;
 
-/// Times that differ by less are the same.
+/// Times are rounded up to multiples of this, so that small differences do not count.
 const CLUSTER_MS: u64 = 20;
 
 pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
@@ -23,13 +23,14 @@ pub(crate) fn choose(look: &Look<'_>, rule: TimeRule) -> Option<usize> {
     )
 }
 
-/// How long it will take for what it has to do and one request more.
+/// Estimates how long the server takes for its present requests and one more.
 fn estimate(look: &Look<'_>, peer: &Peer, rule: TimeRule, waiting_ms: Option<u64>) -> u64 {
     let known_ms = match rule {
         TimeRule::Header(_) => peer.times().header_ms(),
         TimeRule::LastByte(_) | TimeRule::None => peer.times().response_ms(),
     };
-    // A server that was not tried for long gets another chance: half of its time for each `fail_timeout`.
+    // A server that was not tried for a while gets another chance: its time is halved for each
+    // `fail_timeout`.
     let halvings = u32::try_from(peer.rests(look.moment.now_s())).unwrap_or(u32::MAX);
     let ms = known_ms.checked_shr(halvings).unwrap_or(0).max(waiting_ms.unwrap_or(0));
     let ms = if ms > TIME_MAX_MS { TIME_MAX_MS } else { ms + CLUSTER_MS - ms % CLUSTER_MS };

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU32, Ordering, fence};
 const RESTING: u32 = 0;
 const AWAKE: u32 = 1;
 
-/// See the file's head.
+/// The duty of the keeper of one loop.
 #[derive(Debug)]
 pub(crate) struct Duty(AtomicU32);
 

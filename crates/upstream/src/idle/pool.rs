@@ -64,7 +64,7 @@ pub struct PoolCounts {
     pub reclaimed: u64,
 }
 
-/// See the file's head.
+/// The idle connections of a group.
 pub struct Pool {
     connector: Connector,
     connections_max: AtomicU32,

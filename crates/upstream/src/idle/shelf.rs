@@ -17,7 +17,7 @@ use crate::sync::{AtomicU64, Exclusive, Ordering};
 /// How many there are.
 pub(crate) const PLACES: usize = 64;
 
-/// See the file's head.
+/// A shelf with 64 places.
 pub(crate) struct Shelf<T> {
     full: AtomicU64,
     free: AtomicU64,

@@ -25,7 +25,7 @@ const RECORD_MAX_BYTES: usize = 16 * 1024;
 /// The most bytes that a server may send in a handshake: certificates are the most of it.
 const HANDSHAKE_MAX_BYTES: usize = 1024 * 1024;
 
-/// See the file's head.
+/// A connection with a server over TLS.
 pub struct TlsStream {
     pub(super) socket: Socket,
     session: Box<dyn Session>,

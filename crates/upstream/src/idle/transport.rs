@@ -16,7 +16,7 @@ use clearway_runtime::{LoopRef, Probe, Socket};
 
 use super::tls::TlsStream;
 
-/// See the file's head.
+/// The transport of one connection to a server.
 pub enum Transport {
     /// A socket, with nothing between it and the bytes.
     Plain(Socket),

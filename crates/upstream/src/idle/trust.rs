@@ -17,7 +17,7 @@ const DISTRUST_MS: u64 = 1000;
 /// One that was idle for less was closed early, milliseconds.
 pub(crate) const EARLY_MS: u64 = 500;
 
-/// See the file's head.
+/// The trust in the servers of one group.
 pub(crate) struct Trust {
     /// From when on, on the loops' clock; 0: nothing is known.
     from_ms: [AtomicU64; 64],

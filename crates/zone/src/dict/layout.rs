@@ -56,7 +56,7 @@ const SLAB_PAGE_BYTES: usize = 24;
 /// Word numbers are kept in 32 bits.
 const WORDS_MAX: usize = u32::MAX as usize;
 
-/// See the file's head.
+/// The layout of one dictionary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) pages: usize,

@@ -114,7 +114,7 @@ impl Kept {
 /// The bodies that were compressed in this process.
 pub(super) static BODIES: Bodies = Bodies::new();
 
-/// See the file's head.
+/// The compressed forms that a process keeps.
 pub(super) struct Bodies {
     places: [ArcSwapOption<Kept>; PLACES],
     seen: [AtomicU32; SEEN],
