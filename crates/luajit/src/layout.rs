@@ -1,12 +1,12 @@
-//! Where this build of LuaJIT keeps what is read by address: filled by c/layout.c, which has the same
-//! fields in the same order. Any thread, also in a signal's handler.
+//! Where this build of LuaJIT keeps the data that is read by address. The structure is filled by c/layout.c,
+//! which has the same fields in the same order. Any thread, also in a signal's handler.
 #![expect(unsafe_code, reason = "a constant and two addresses that C has made")]
 
 use std::ops::Range;
 
 use crate::ffi;
 
-/// Offsets in bytes, sizes, tags and states, each named after what it is in LuaJIT's headers.
+/// Offsets in bytes, sizes, tags and states. Each field is named after its counterpart in LuaJIT's headers.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -56,14 +56,14 @@ pub(crate) struct Layout {
     pub(crate) vm_assembler: u32,
 }
 
-/// Of the library that is linked.
+/// The layout of the library that is linked.
 #[inline]
 pub(crate) fn layout() -> &'static Layout {
     // SAFETY: a constant of c/layout.c, whose structure has these fields in this order, all `uint32_t`.
     unsafe { &ffi::clearway_luajit_layout }
 }
 
-/// The interpreter's own code.
+/// The addresses of the interpreter's own code.
 pub(crate) fn interpreter() -> Range<usize> {
     // SAFETY: both return an address and touch nothing.
     unsafe { ffi::clearway_luajit_code_begin().addr()..ffi::clearway_luajit_code_end().addr() }

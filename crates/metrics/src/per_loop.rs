@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Loops that count apart, as many as `worker_processes` can be; more of them share.
+/// The most loops that have a value of their own, as many as `worker_processes` can be; further loops share.
 pub const LOOPS_MAX: usize = 1024;
 
 /// A `T` for each loop, for a `static`. `T` is to be aligned so that no two share a cache line.
@@ -14,7 +14,7 @@ pub struct PerLoop<T> {
 }
 
 impl<T: Default> PerLoop<T> {
-    /// Without any yet.
+    /// A set in which no loop has counted yet.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for statics, which cannot be made by a default")]
     pub const fn new() -> Self {

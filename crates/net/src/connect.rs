@@ -1,10 +1,10 @@
 //! Connections to upstream servers: the socket with its options, the place among `worker_connections` that it
-//! takes as any connection does, connect(2), and nginx's words where something fails. Runs on loops and never
-//! blocks them; how long it may take is for the request's task to say.
+//! takes as any connection does, connect(2), and nginx's messages for failures. Runs on loops and never
+//! blocks them; the request's task limits the time.
 //!
-//! Where hardly a place is free, or there is no descriptor, connections that wait for a request are closed,
-//! to clients and servers alike, as for a client that connects; the request waits for that if there is no
-//! room at all, [`RECLAIM_WAIT_MS`] at most.
+//! If hardly a place is free, or there is no descriptor, idle connections to clients and servers are closed,
+//! as they are when a client connects. If there is no place at all, the request waits for one,
+//! [`RECLAIM_WAIT_MS`] at most.
 
 use std::fmt;
 use std::future::Future;
@@ -32,7 +32,7 @@ const LOOK_EVERY_MS: u64 = 1;
 /// The settings for connections to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Where they come from (`proxy_bind`).
+    /// The local address (`proxy_bind`).
     pub local: Option<Local>,
     /// `proxy_socket_keepalive`.
     pub keepalive: Keepalive,
@@ -42,22 +42,22 @@ pub struct ConnectOptions {
     pub send_buffer_bytes: Option<usize>,
 }
 
-/// Where connections come from.
+/// The local address of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
-    /// Port 0 has the kernel choose one.
+    /// The address; with port 0 the kernel chooses a port.
     pub address: SocketAddr,
     /// Whether the address is another machine's (`transparent`).
     pub owner: AddressOwner,
 }
 
-/// Whose a local address is.
+/// The owner of a local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddressOwner {
-    /// This machine's.
+    /// This machine.
     #[default]
     Here,
-    /// Any, such as the client's: the kernel is told so (IP_TRANSPARENT).
+    /// Any machine, such as the client: the kernel is told so (IP_TRANSPARENT).
     Elsewhere,
 }
 
@@ -71,7 +71,7 @@ pub enum Keepalive {
     On,
 }
 
-/// Makes connections. A copy for every request.
+/// Makes connections. Each request has a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Connector {
     policies: &'static [AcceptPolicy],
@@ -79,9 +79,9 @@ pub struct Connector {
 
 /// A connection that was made.
 pub struct Outbound {
-    /// Watched by the loop that it was made on.
+    /// The socket, watched by the loop that it was made on.
     pub socket: Socket,
-    /// To be kept as long as the connection.
+    /// The place among `worker_connections`, to be kept as long as the connection.
     pub slot: ConnectionSlot,
 }
 
@@ -98,14 +98,14 @@ impl Connector {
         self.policies.len()
     }
 
-    /// The policy of a loop, which gives a place to what moves there.
+    /// The policy of a loop, which gives a place to connections that move there.
     #[must_use]
     pub fn policy(self, home: LoopRef) -> &'static AcceptPolicy {
         &self.policies[home.index()]
     }
 
-    /// Begins to connect to `remote`. To be called on `home`. What is only worth a line and no failure goes
-    /// to `log`.
+    /// Begins to connect to `remote`. To be called on `home`. Problems that do not fail the connection are
+    /// reported to `log`.
     pub fn connect(
         self,
         home: LoopRef,
@@ -147,7 +147,7 @@ impl Connector {
     }
 }
 
-/// Has some connections closed that wait for a request; how many.
+/// Has some idle connections closed. Returns how many.
 #[cold]
 fn reclaim(home: LoopRef) -> usize {
     let reclaimed = home.reclaim(RECLAIM_SHARE, RECLAIM_MAX);
@@ -155,7 +155,7 @@ fn reclaim(home: LoopRef) -> usize {
     reclaimed
 }
 
-/// The socket, with its options, bound where it is to come from.
+/// Makes the socket, with its options, bound to its local address.
 fn open(remote: &Remote, options: &ConnectOptions, log: &dyn Sink) -> Result<OwnedFd, ConnectFault> {
     let fd = outgoing::open(remote, Carries::Stream).map_err(ConnectFault::Socket)?;
     let ignore = |what: fmt::Arguments<'_>, result: io::Result<()>| {
@@ -195,7 +195,7 @@ enum ConnectState {
     Over,
 }
 
-/// For what others are about to give back.
+/// Waits for a place or a descriptor that a closing connection will free.
 struct Waiting {
     home: LoopRef,
     wants: Wants,
@@ -207,7 +207,7 @@ struct Waiting {
 
 /// The event that a request waits for.
 enum Wants {
-    /// A descriptor, for a socket with these options; and a place.
+    /// A descriptor for a socket with these options, and a place.
     Descriptor(ConnectOptions),
     /// A place among the connections of the loop, for this socket.
     Place(OwnedFd),
@@ -294,7 +294,7 @@ pub enum ConnectFault {
     },
     /// socket(2), mostly for want of descriptors.
     Socket(io::Error),
-    /// The address may not be used as if it was this machine's.
+    /// The process may not use the address of another machine.
     Transparent(SocketAddr, io::Error),
     /// bind(2) to the local address.
     Bind(SocketAddr, io::Error),
@@ -305,7 +305,8 @@ pub enum ConnectFault {
 }
 
 impl ConnectFault {
-    /// Whether another server may do better; otherwise the fault is on this side, and the answer 500.
+    /// Whether the fault is the server's, so that another server may be tried. Otherwise it is on this side,
+    /// and the answer is 500.
     #[must_use]
     pub fn is_of_server(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Failed(_))

@@ -1,6 +1,6 @@
 //! Queues side by side, from which jobs are taken in turn.
 //!
-//! For what strangers can ask for any number of times lanes are alike (stochastic fairness queueing): a
+//! For jobs that clients can cause in any number, all lanes are alike (stochastic fairness queueing): a
 //! client gets two of them by the hash of its address, and the shorter of the two takes the job. With 128
 //! lanes one busy client fills two, and any other client shares both with it once in 8,128 cases. For jobs of
 //! different kinds lanes have shares: the submitter says which one a job goes to.
@@ -18,9 +18,9 @@ const LANES_MAX: usize = 1 << u8::BITS;
 #[derive(Debug)]
 pub(crate) struct Lanes<T> {
     lanes: Box<[Ring<T>]>,
-    /// Whose turn it is, one after another: each lane once, or as often as its share.
+    /// The lanes in the order of their turns: each lane once, or as often as its share.
     turns: Box<[u8]>,
-    /// Which turn it is.
+    /// The number of the present turn.
     next: AtomicUsize,
 }
 
@@ -74,7 +74,7 @@ impl<T> Lanes<T> {
             let turn = (first + step) % count;
             Some((turn, self.lanes[usize::from(self.turns[turn])].pop()?))
         })?;
-        // Where another thread was faster, its turn holds.
+        // If another thread was faster, its turn counts.
         let _ = self.next.compare_exchange(first, (turn + 1) % count, Ordering::Relaxed, Ordering::Relaxed);
         Some(value)
     }
@@ -95,7 +95,7 @@ impl<T> Lanes<T> {
 mod tests {
     use super::*;
 
-    /// Hashes of clients, one for each number.
+    /// The hash of client `number`.
     fn who(number: u64) -> u64 {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }

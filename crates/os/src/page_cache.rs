@@ -1,5 +1,5 @@
-//! Asking and filling the page cache. What does not say **Blocks** waits for a disk only where its queue
-//! is full, and [`count_cached`] never.
+//! Looks into the page cache, and fills it. A function whose comment does not say **Blocks** waits for a disk
+//! only if the queue of the disk is full; [`count_cached`] never waits.
 #![expect(unsafe_code, reason = "calls that rustix does not wrap, or not for uninitialised memory")]
 
 use std::io::{self, IoSliceMut};
@@ -105,7 +105,7 @@ struct Counts {
 #[inline]
 pub fn count_cached(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     if length == 0 {
-        // For the kernel this would be the rest of the file.
+        // The kernel takes a length of 0 as the rest of the file.
         return Ok(0);
     }
     let range = Range { offset, length };
@@ -116,7 +116,7 @@ pub fn count_cached(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Resul
     if result == 0 { Ok(counts.cached) } else { Err(io::Error::last_os_error()) }
 }
 
-/// In how many pages `length` bytes from `offset` lie.
+/// The number of pages in which `length` bytes from `offset` lie.
 #[must_use]
 pub fn pages(offset: u64, length: u64) -> u64 {
     let size = rustix::param::page_size() as u64;
@@ -154,20 +154,20 @@ pub fn read_through(file: BorrowedFd<'_>, offset: u64, count: usize, wait: Wait)
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
-/// Drops what is clean in memory of a range of the file: for tests and measurements. **Blocks.**
+/// Drops the clean pages of a range of the file from memory: for tests and measurements. **Blocks.**
 ///
 /// # Errors
 /// As posix_fadvise(2).
 pub fn forget(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
     match std::num::NonZero::new(length) {
         Some(length) => Ok(rustix::fs::fadvise(file, offset, Some(length), Advice::DontNeed)?),
-        // For the kernel this would be the rest of the file.
+        // The kernel takes a length of 0 as the rest of the file.
         None => Ok(()),
     }
 }
 
-/// Tells the kernel that the file will be read from its beginning to its end, so that it reads further
-/// ahead. Only notes that.
+/// Tells the kernel that the file will be read from its beginning to its end, so that it reads further ahead.
+/// This call itself reads nothing.
 ///
 /// # Errors
 /// As posix_fadvise(2).
@@ -203,7 +203,8 @@ pub fn read_direct(file: BorrowedFd<'_>, offset: u64, count: usize, alignment: u
             Ok(0) => break,
             Ok(size) => {
                 read += size;
-                // A part of a block is the end of the file: nothing behind it can be asked for.
+                // A read that ends within a block has met the end of the file. No further read is possible,
+                // as its offset would not be aligned.
                 if !size.is_multiple_of(step as usize) {
                     break;
                 }
@@ -254,8 +255,8 @@ mod tests {
         error.raw_os_error() == Some(code.raw_os_error())
     }
 
-    /// Whether `look` finds `file` out of memory. To look has the kernel begin to read: where the disk is
-    /// fast, what was not there may be there in time, so that one look says nothing.
+    /// Whether `look` finds that `file` is not in memory. A look has the kernel begin to read: on a fast disk
+    /// the bytes may arrive in time, so one look proves nothing.
     fn is_cold_in_time(file: &std::fs::File, mut look: impl FnMut() -> bool) -> bool {
         (0..10_000).any(|_| {
             forget(file.as_fd(), 0, SIZE as u64).unwrap();

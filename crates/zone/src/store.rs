@@ -10,24 +10,25 @@
 //! 4. A cell may be taken if its slot does not name its chain, and it is sealed or its process has no place
 //!    in the zone any more. No chain is named twice, as its name has a version.
 //! 5. A reader copies a chain and looks again, behind a fence: if it is still named, no cell of it was taken.
-//! 6. After many looks in vain the key goes, of those whose cells were met, that has the smallest payload.
+//! 6. If many cells were looked at and none could be taken, one key is forgotten: of the keys whose cells
+//!    were met, that with the smallest payload.
 
 use crate::slot::{SlotState, value_of};
 use crate::sync::{AtomicU64, Ordering, back_off, fence};
 use crate::table::{ATTEMPTS_MAX, Contended, Entry, KeyHash, Slot, Table, Updated, WAYS, bucket_words};
 use crate::workers::{Worker, Workers};
 
-/// Words of a cell that say whose it is.
+/// Words of a cell that name its owner.
 const HEAD_WORDS: usize = 4;
 /// Words of bytes in a cell.
 const BODY_WORDS: usize = if cfg!(loom) { 1 } else { 28 };
 pub(crate) const CELL_WORDS: usize = HEAD_WORDS + BODY_WORDS;
 /// Bytes that a cell holds.
 pub(crate) const CELL_BYTES: usize = BODY_WORDS * size_of::<u64>();
-/// Words in front of all, of which one is in use: where cells are looked for next.
+/// Words in front of all cells. One of them is in use: the cell at which the next search begins.
 const FRONT_WORDS: usize = if cfg!(loom) { 1 } else { 8 };
 
-/// Of the first word: the version, two bits of [`Phase`], the process.
+/// The parts of the first word: the version, two bits of [`Phase`], the process.
 const VERSION_BITS: u32 = 28;
 const PHASE_SHIFT: u32 = VERSION_BITS;
 const WORKER_SHIFT: u32 = 32;
@@ -41,9 +42,9 @@ const LINK_AT: usize = 2;
 /// In the first cell: how many bytes there are.
 const LENGTH_AT: usize = 3;
 
-/// One value may have so large a part of all cells.
+/// One value may take at most this part of all cells.
 const VALUE_PART: usize = if cfg!(loom) { 2 } else { 8 };
-/// After so many cells that were looked at in vain a key goes.
+/// After so many cells that could not be taken a key is forgotten (rule 6).
 const LOOKS_MAX: usize = if cfg!(loom) { 6 } else { 16 };
 
 /// Why a value could not be kept.
@@ -51,7 +52,7 @@ const LOOKS_MAX: usize = if cfg!(loom) { 6 } else { 16 };
 pub enum Unkept {
     /// It is larger than an eighth of the store.
     TooLarge,
-    /// Others were faster a thousand times.
+    /// Other threads were faster a thousand times.
     Contended,
 }
 
@@ -109,7 +110,7 @@ impl Head {
 /// The state of a cell that was looked at.
 enum Found<'a> {
     Free(Head),
-    /// Of the key in this slot, which is live in this state.
+    /// The cell belongs to the key in this slot, which is live in this state.
     Used(Slot<'a, 1>, SlotState),
     Busy,
 }
@@ -143,13 +144,13 @@ impl<'a> Store<'a> {
         self.cells() * CELL_BYTES
     }
 
-    /// Appends the value of a key to `out`, and says its payload. `None`: it is not there.
+    /// Appends the value of a key to `out`, and returns its payload. `None`: there is no such key.
     #[must_use]
     pub fn get(&self, key: KeyHash, out: &mut Vec<u8>) -> Option<u64> {
         self.read(key, out).ok().flatten().map(|(_, state, _)| state.payload())
     }
 
-    /// Keeps a value under a key, whatever it had before.
+    /// Stores a value under a key, in place of a previous one.
     ///
     /// # Errors
     /// See [`Unkept`].
@@ -206,7 +207,7 @@ impl<'a> Store<'a> {
         Err(Unkept::Contended)
     }
 
-    /// Forgets a key; whether it was there.
+    /// Forgets a key. Returns whether it was there.
     pub fn remove(&self, key: KeyHash) -> bool {
         self.index.remove(key)
     }
@@ -382,7 +383,7 @@ impl Drop for Chain<'_, '_> {
 
 #[cfg(test)]
 impl<'a> Store<'a> {
-    /// Does what a process does that dies while it keeps a value, before or behind the publishing.
+    /// Acts as a process that dies while it stores a value, before or after the publishing.
     pub(crate) fn die_while_keeping(&self, key: KeyHash, value: &[u8], death: DeathInStore) {
         let mut chain = self.take(value.len().div_ceil(CELL_BYTES).max(1)).expect("there is room");
         match (self.index.find(key), death) {
@@ -399,7 +400,7 @@ impl<'a> Store<'a> {
                 chain.write(slot, value);
             }
         }
-        // The dead seal nothing.
+        // A dead process seals nothing.
         chain.cells.clear();
     }
 
@@ -409,7 +410,7 @@ impl<'a> Store<'a> {
     }
 }
 
-/// How far a process gets that dies.
+/// The step at which a process dies.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeathInStore {

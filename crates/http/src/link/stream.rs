@@ -1,7 +1,7 @@
-//! A stream: what carries one of several requests of a connection at once. Two tasks have it, which may run
+//! A stream: it carries one of several concurrent requests of a connection. Two tasks share it, which may run
 //! on different threads: the request's, which reads the body and makes the response, and the connection's,
-//! which moves both between the stream and its frames. Nothing in here waits for the other side, whatever
-//! it is doing; the rules of that are those of its pipes.
+//! which moves both between the stream and its frames. No call in here waits for the other task, whatever
+//! that does; the rules for this are those of the pipes (`clearway-pipe`).
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -22,15 +22,15 @@ use super::tls::Tls;
 
 /// The largest piece that a response is cut into, bytes.
 const PIECE_MAX_BYTES: usize = 16 * 1024;
-/// Interim heads that the client has not been given: `100 Continue`, and others, which are left out where
-/// there is no room for them.
+/// The most interim heads that wait to be sent: `100 Continue`, and others, which are left out if there is no
+/// room for them.
 const INTERIM_HEADS_MAX: usize = 8;
-/// Of these, `100 Continue`.
+/// The room that is kept for `100 Continue`.
 const RESERVED_HEADS: usize = 1;
-/// Statuses below are of interim responses.
+/// Lower statuses are those of interim responses.
 const FINAL_STATUS: u16 = 200;
 
-/// Linux's number, as logs show it.
+/// The number in Linux, as logs show it.
 const ECONNRESET: i32 = 104;
 
 /// A head on its way to the client.
@@ -40,7 +40,7 @@ pub struct StreamHead {
     pub status: u16,
     /// The header lines, in the order in which they are sent, as HPACK writes them without a table.
     pub block: Vec<u8>,
-    /// Whether no body follows, nor anything else.
+    /// Whether neither a body nor trailers follow.
     pub is_last: bool,
 }
 
@@ -60,13 +60,13 @@ pub enum StreamOutput {
 /// Whose fault it is that a response cannot be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The client's, which sent nothing for too long.
+    /// The client's: it sent nothing for too long.
     TimedOut,
-    /// Any other.
+    /// The server's, or another's.
     Other,
 }
 
-/// The client sends more of a body than it may.
+/// The client sends more of a body than its window allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowExceeded;
 
@@ -75,26 +75,26 @@ pub struct WindowExceeded;
 pub struct Intake {
     /// How many bytes can be handed on now.
     pub room: usize,
-    /// Whether something reads it, or waits to.
+    /// Whether the request's task reads the body, or waits for it.
     pub is_wanted: bool,
-    /// Whether nothing will, as the response is over.
+    /// Whether nobody will read the body, as the response is over.
     pub is_over: bool,
 }
 
-/// Something reads the body.
+/// The request's task reads the body.
 const WANTED: u8 = 1;
-/// The request's task has done all that it does.
+/// The request's task has ended its work.
 const LEFT: u8 = 2;
-/// The client was waited for in vain.
+/// The wait for the client timed out.
 const TIMED_OUT: u8 = 4;
 /// The head of the response was made.
 const HEAD: u8 = 8;
 /// The request is malformed.
 const MALFORMED: u8 = 16;
 
-/// Others had a turn since the request began, or foreign code did something for it.
+/// Other tasks had a turn since the request began, or foreign code ran for it.
 const ACTED: u8 = 32;
-/// The request is to end now, whatever it does.
+/// The request is to end now, whatever it is doing.
 const CUT: u8 = 64;
 
 /// The function that makes the request of a stream.
@@ -110,19 +110,20 @@ pub struct Stream {
     home: LoopRef,
     maker: Maker,
     local: Option<SocketAddr>,
-    /// Made when something waits for the body.
+    /// Made when a task waits for the body.
     timer: OnceLock<Timer>,
     pub(super) deeds: Deeds,
-    /// Interim ones, made with the first; and the response's own, stored before [`HEAD`] is set.
+    /// The interim heads, made with the first of them, and the head of the response, stored before [`HEAD`]
+    /// is set.
     interim_heads: OnceLock<Box<ArrayQueue<StreamHead>>>,
     head: AtomicCell<Option<Box<StreamHead>>>,
     input: Pipe,
     output: Pipe,
-    /// Written before the end of the output.
+    /// The trailers, written before the end of the output.
     trailers: AtomicCell<Option<Box<Headers>>>,
     /// The request's task waits for its client to leave.
     departure: Waiting,
-    /// The request's task waits for whatever it does, and hears of [`CUT`].
+    /// The request's task, whatever it waits for: it is woken when [`CUT`] is set.
     cutting: Waiting,
     tls: Option<Arc<Tls>>,
     /// The longest piece that the body is to be cut into (`http2_chunk_size`), bytes; 0 while that is not
@@ -131,7 +132,7 @@ pub struct Stream {
     /// How much of the body the client may be sent, from its beginning, bytes: a request waits for more, so
     /// that it is not over before its client has said that it takes all of the response.
     allowed: AtomicU64,
-    /// How much of it was written, bytes. By the request's task.
+    /// How many bytes of the response were written, by the request's task.
     written: AtomicU64,
     /// [`WANTED`], [`LEFT`] and the others.
     marks: AtomicU8,
@@ -142,7 +143,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Of a connection whose loop is `home`, and that was made to the address `local`.
+    /// A stream of a connection whose loop is `home` and whose local address is `local`.
     pub fn new(home: LoopRef, local: Option<SocketAddr>) -> Self {
         Self::made_by(Maker::Client, home, local)
     }
@@ -169,7 +170,7 @@ impl Stream {
         self
     }
 
-    /// Of no connection: its request is made by the server itself, and has no body.
+    /// A stream without a connection: the server itself makes the request, which has no body.
     pub fn internal(home: LoopRef) -> Self {
         let stream = Self::made_by(Maker::Server, home, None);
         stream.end_body();
@@ -200,7 +201,7 @@ impl Stream {
         }
     }
 
-    /// Something has changed for the connection.
+    /// Tells the connection that the stream has changed.
     fn announce(&self) {
         if let Some((ready, bit)) = &self.ready {
             ready.mark(*bit);
@@ -213,10 +214,10 @@ impl Stream {
     /// Hands on a part of the request's body.
     ///
     /// # Errors
-    /// There is more on its way than the client was told that it may send.
+    /// If the client sends more than its window allows.
     pub fn push_body(&self, piece: Bytes) -> Result<(), WindowExceeded> {
         if piece.is_empty() || self.output.state() != FillerState::Open {
-            // A request that is answered wants no more of it.
+            // A request that is answered needs no more of the body.
             return Ok(());
         }
         if piece.len() > self.input.room() {
@@ -230,7 +231,7 @@ impl Stream {
         self.input.end(FillerState::Ended);
     }
 
-    /// The client wants nothing of the response any more, or the connection is gone.
+    /// The client has reset the stream, or the connection is gone.
     pub fn reset(&self) {
         self.input.end(FillerState::Broken);
         self.output.end(FillerState::Broken);
@@ -238,14 +239,14 @@ impl Stream {
         self.departure.wake();
     }
 
-    /// The server wants the request to end now: what it does is dropped.
+    /// Has the request end now: its future is dropped.
     pub fn cut(&self) {
         self.marks.fetch_or(CUT, Ordering::AcqRel);
         self.reset();
         self.cutting.wake();
     }
 
-    /// Ready when so many bytes of the body can be pushed in one piece, or nobody wants them.
+    /// Ready when so many bytes of the body can be pushed in one piece, or nobody will read them.
     pub fn poll_window(&self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         self.input.poll_room(cx, || {
             let has_room = self.output.state() != FillerState::Open || self.input.room() >= bytes;
@@ -283,7 +284,7 @@ impl Stream {
         self.has_mark(MALFORMED)
     }
 
-    /// Whether the request's task does nothing more, whatever has become of the response.
+    /// Whether the request's task has ended its work, whether or not the response is complete.
     pub fn has_left(&self) -> bool {
         self.has_mark(LEFT)
     }
@@ -307,7 +308,8 @@ impl Stream {
         self.take_output(self.output.state())
     }
 
-    /// The state was read before: with an end nothing follows what is found.
+    /// The state was read before the pipe: if it says that the output has ended, nothing follows the output
+    /// that is found.
     fn take_output(&self, state: FillerState) -> Option<StreamOutput> {
         // A piece that is there now follows its head; one that comes later may come with its head.
         let has_pieces = !self.output.is_empty();
@@ -330,7 +332,7 @@ impl Stream {
     }
 
     fn take_head(&self) -> Option<StreamHead> {
-        // Interim heads come before the response's, so all of them are there if that is.
+        // Interim heads are stored before the head of the response, so all of them are there if it is.
         let has_head = self.has_mark(HEAD);
         let interim = self.interim_heads.get().and_then(|heads| heads.pop());
         let own = || if has_head { self.head.take().map(|head| *head) } else { None };
@@ -356,8 +358,8 @@ impl Stream {
         self.arrived_ns.filter(|_| !self.has_mark(ACTED))
     }
 
-    /// Others have a turn before the request goes on, or foreign code does something for it: what was found
-    /// out since it came may not be so any more.
+    /// Notes that other tasks have a turn before the request goes on, or that foreign code runs for it: facts
+    /// that were looked up since the request came may be out of date.
     pub fn note_acted(&self) {
         if !self.has_mark(ACTED) {
             self.marks.fetch_or(ACTED, Ordering::AcqRel);
@@ -373,7 +375,7 @@ impl Stream {
         self.maker == Maker::Server
     }
 
-    /// Whether the body had ended when its request began: there is none.
+    /// Whether the body had ended when its request began, so that there is none.
     pub fn is_bodiless(&self) -> bool {
         self.input.state() != FillerState::Open && self.input.is_empty()
     }
@@ -448,7 +450,7 @@ impl Stream {
         debug_assert!(!self.has_mark(LEFT), "a request that has left makes no head");
         debug_assert!(self.output.is_empty(), "a head would overtake what is on its way");
         if head.status < FINAL_STATUS {
-            // `100 Continue` is said once, and others have left room for it.
+            // `100 Continue` is sent once, and room is kept for it.
             let heads = self.interim_heads.get_or_init(|| Box::new(ArrayQueue::new(INTERIM_HEADS_MAX)));
             let pushed = heads.push(head);
             debug_assert!(pushed.is_ok(), "there is room for one");
@@ -469,7 +471,7 @@ impl Stream {
         }
     }
 
-    /// Sends some of the first of these that are not empty; how many bytes it was.
+    /// Sends bytes of the first of these pieces that are not empty. Returns how many.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.output.poll_room(cx, || match self.write(pieces) {
             Ok(0) => None,
@@ -507,8 +509,8 @@ impl Stream {
         self.output.room().min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// The response is complete, and all of it was written. What is left of the body is dropped. The last
-    /// that the request's task does.
+    /// The response is complete, and all of it was written. The rest of the request's body is dropped. The
+    /// last call of the request's task.
     pub fn finish(&self) {
         debug_assert!(!self.has_mark(LEFT), "a request leaves once");
         self.marks.fetch_or(LEFT, Ordering::AcqRel);
@@ -523,7 +525,7 @@ impl Stream {
         self.announce();
     }
 
-    /// The response cannot be completed. The last that the request's task does.
+    /// The response cannot be completed. The last call of the request's task.
     pub fn abort(&self, fault: Fault) {
         debug_assert!(!self.has_mark(LEFT), "a request leaves once");
         let mark = if fault == Fault::TimedOut { TIMED_OUT } else { 0 };
@@ -543,7 +545,7 @@ pub(super) fn was_reset() -> io::Error {
 mod tests {
     use super::*;
 
-    /// There is one for each request: an alignment of cache lines would cost a slower allocation.
+    /// Each request allocates a stream: aligned to cache lines, the allocation would be slower.
     #[test]
     fn a_stream_is_a_small_allocation() {
         let (bytes, align) = (size_of::<Stream>(), align_of::<Stream>());

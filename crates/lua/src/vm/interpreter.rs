@@ -1,5 +1,5 @@
 //! One VM with what belongs to it: the interpreter, the state of rooms, and the code that it has compiled.
-//! Made by a thread that may take its time; then the holder of its token uses it.
+//! Made by a thread that is no loop's; then used by the holder of its token.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -17,7 +17,7 @@ use crate::code::{Code, CodeSource};
 use crate::vm::regexes::RegexConf;
 use crate::vm::state::{Dictionaries, VmPlace, VmState};
 
-/// Puts what the server has into a new VM.
+/// Installs the server's functions in a new VM.
 pub type Installer = fn(&mut Vm, &mut VmState) -> Result<(), Fault>;
 
 /// The settings that VMs are made with.
@@ -31,7 +31,7 @@ pub struct VmSettings {
     pub memory_max_bytes: Option<usize>,
     /// `lua_thread_cache_max_entries`
     pub idle_max: usize,
-    /// Where relative paths begin; ends in a slash.
+    /// The directory that relative paths begin from; ends in a slash.
     pub prefix: Bytes,
     /// The dictionaries of `ngx.shared`.
     pub dictionaries: Vec<Arc<Zone>>,
@@ -39,11 +39,11 @@ pub struct VmSettings {
     pub regexes: RegexConf,
     /// How long code may run for which there is no request.
     pub alone_max: Option<Duration>,
-    /// For local times.
+    /// The offset of local time.
     pub utc_offset: UtcOffset,
     /// The configuration that VMs are made for.
     pub snapshot: Weak<Snapshot>,
-    /// Takes lines of what is not made by a request.
+    /// The log for lines of code that runs for no request.
     pub sink: Option<Arc<dyn Sink>>,
     /// The function that installs rooms first.
     pub install: Installer,
@@ -66,7 +66,7 @@ impl Interpreter {
     /// A VM in which nothing of the configuration has run.
     ///
     /// # Errors
-    /// There is no memory for it, or the limit is too low for what the server puts into it.
+    /// There is no memory for the VM, or its limit is too low for the server's own functions.
     pub fn new(settings: &VmSettings, place: VmPlace) -> Result<Self, String> {
         let mut vm = Vm::new(settings.memory_max_bytes).map_err(|_| "no memory for a Lua VM".to_owned())?;
         vm.keep_idle(settings.idle_max);
@@ -120,7 +120,7 @@ impl Interpreter {
     /// The mistake in it.
     fn load_file(&mut self, path: &[u8], text: &[u8]) -> Result<(), Fault> {
         let name = CString::new([b"@", path].concat()).unwrap_or_default();
-        // A first line that begins with `#` is for the shell.
+        // A first line that begins with `#` is for the shell and is skipped.
         let text = if text.first() == Some(&b'#') {
             let end = text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len());
             &text[end..]
@@ -138,7 +138,7 @@ impl Interpreter {
         self.compiled.contains_key(&code.number())
     }
 
-    /// Compiles the code of a file ahead, for what cannot wait for it.
+    /// Compiles the code of a file ahead, for callers that cannot wait for it.
     ///
     /// # Errors
     /// The mistake in it.

@@ -5,9 +5,9 @@
 //! 1. A block is taken by writing its key, from FREE or from that of a block that nobody has held for
 //!    [`HELD_MS`], by compare-and-swap to TAKING; then it is cleared, and the key is written. Of two blocks
 //!    with one key the first one counts, and the process that sees it gives its own back.
-//! 2. Those that a process holds it stamps once a second (`Lasting::follow_others`).
-//! 3. Attempts of a process stand under its number, at its place of the zone. What a process has left behind
-//!    that is gone is taken back by the process that exchanges that word.
+//! 2. A process stamps the blocks that it holds once a second (`Lasting::follow_others`).
+//! 3. The attempts of a process are counted in the word at its place of the zone, with its number. When a
+//!    process is gone, the process that exchanges this word for 0 takes its attempts off the sum.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,26 +18,26 @@ use clearway_os::clock::monotonic_ms;
 use clearway_upstream::{Common, Memory, PEER_WORDS, PeerConfig, PeerMemory};
 use clearway_zone::Zone;
 
-/// Bytes beside a zone: four thousand blocks, of which those take memory that are used.
+/// Bytes beside a zone: four thousand blocks. Only blocks that are used take memory.
 pub(crate) const COMMON_BYTES: u64 = 4096 * (BLOCK_WORDS * size_of::<u64>()) as u64;
 
-/// Words of a block: its key, its stamp, the attempts of all, those of each place, and its contents.
+/// Words of a block: its key, its stamp, the sum of attempts, its contents, and the attempts of each place.
 const BLOCK_WORDS: usize = 96;
 const STAMP_AT: usize = 1;
 const HELD_AT: usize = 2;
 const CONTENT_AT: usize = 3;
 const PLACES_AT: usize = 32;
 const CONTENT_WORDS: usize = PLACES_AT - CONTENT_AT;
-/// Of a block that holds no server, whose places hold contents as well.
+/// Words of contents in a block that holds no server: the words of the places hold contents as well.
 const WORDS_MAX: usize = BLOCK_WORDS - CONTENT_AT;
 
 const FREE: u64 = 0;
 const TAKING: u64 = 1;
 
-/// For so long a block stays that no process stamps.
+/// A block that no process has stamped for so long is free.
 const HELD_MS: u64 = 60_000;
 
-/// Blocks that are looked at for a key.
+/// The most blocks that are looked at for a key.
 const PROBES_MAX: usize = 64;
 
 const _: () = assert!(PEER_WORDS <= CONTENT_WORDS, "a server is in one block");
@@ -61,7 +61,7 @@ struct Block {
 /// The contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
-    /// Also the attempts of each process.
+    /// A server, with the attempts of each process.
     Server,
     Words,
 }
@@ -72,7 +72,7 @@ pub(crate) struct OfGroup {
     pub(crate) name: Box<[u8]>,
 }
 
-/// Words in as many blocks as they take.
+/// A run of words, in as many blocks as it needs.
 struct Words(Box<[Arc<Block>]>);
 
 impl Blocks {
@@ -80,7 +80,7 @@ impl Blocks {
         Arc::new(Self { zone, held: Mutex::default() })
     }
 
-    /// Rule 1; `None` where all places are taken.
+    /// Holds a block by rule 1. `None`: all blocks for the key are taken.
     fn hold(self: &Arc<Self>, holds: Holds, name: &impl Hash) -> Option<Arc<Block>> {
         let own = self.zone.own_place()?;
         let mut hasher = DefaultHasher::new();
@@ -95,7 +95,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// Where the blocks begin that are looked at for a key.
+    /// The offsets of the blocks that are looked at for a key, in words.
     fn probes(&self, key: u64) -> impl Iterator<Item = usize> {
         let blocks = self.zone.words().len() / BLOCK_WORDS;
         let start = usize::try_from(key % blocks as u64).unwrap_or(0);
@@ -126,7 +126,8 @@ impl Blocks {
         Some(earliest)
     }
 
-    /// Rules 2 and 3.
+    /// Stamps the blocks that are held, and takes back the attempts of processes that are gone (rules 2 and
+    /// 3).
     pub(crate) fn keep(&self) {
         let now_ms = monotonic_ms();
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -148,7 +149,7 @@ impl Block {
         self.word(STAMP_AT).store(now_ms, Ordering::Relaxed);
     }
 
-    /// Rule 3, of all that are gone.
+    /// Takes back the attempts of all processes that are gone (rule 3).
     fn take_back(&self) {
         for place in 0..BLOCK_WORDS - PLACES_AT {
             let word = self.word(PLACES_AT + place);
@@ -171,7 +172,7 @@ impl Block {
         let _ = self.word(HELD_AT).fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
     }
 
-    /// The word of this process; what another one has left there is taken back.
+    /// The word of this process. Attempts that another process has left there are taken back.
     fn own(&self) -> &AtomicU64 {
         let (place, number) = self.own;
         let word = self.word(PLACES_AT + place);
@@ -184,7 +185,7 @@ impl Block {
     }
 }
 
-/// A server's.
+/// The memory of one server.
 struct OfPeer(Arc<Block>);
 
 impl Memory for OfPeer {
