@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::options::Underscores;
 use crate::scan::{self, NAME, name};
 
-/// Whose lines they are.
+/// The sender of header lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// A client's; the value says what its names may have.

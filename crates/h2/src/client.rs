@@ -75,7 +75,7 @@ pub enum Event<'i> {
     Reset(u32, u32),
     /// The server has violated the rules of one stream, which is reset.
     Cut(u32, Note),
-    /// More may be sent than before, or more streams may be opened.
+    /// A window has grown, or more streams may be opened.
     Opened,
     /// The server takes no more streams: the last one that it deals with, and the code of an error. It has
     /// done nothing for streams with higher numbers.
@@ -88,7 +88,7 @@ enum Expected {
     /// The server's settings come before anything else.
     Settings,
     Frame,
-    /// More of a header block.
+    /// Another part of a header block.
     Continuation(Pending),
 }
 

@@ -75,7 +75,7 @@ pub enum Event<'i> {
     Reset(u32, u32),
     /// The client has violated the rules of one stream, which is refused or, if it was open, reset.
     Cut(u32, Note),
-    /// More may be sent than before.
+    /// A window has grown.
     Opened,
 }
 
@@ -84,7 +84,7 @@ pub enum Event<'i> {
 enum Expected {
     Preface,
     Frame,
-    /// More of a header block.
+    /// Another part of a header block.
     Continuation(Pending),
 }
 

@@ -10,7 +10,7 @@ pub const WINDOW_FIRST_BYTES: u32 = 65_535;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(i64);
 
-/// More was added, or taken, than a window has (FLOW_CONTROL_ERROR).
+/// An addition or a withdrawal beyond the limits of a window (FLOW_CONTROL_ERROR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfWindow;
 

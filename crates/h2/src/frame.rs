@@ -171,7 +171,7 @@ pub enum Placing {
 /// Whether more frames of the stream follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// More of it may come.
+    /// More of the message may follow.
     Open,
     /// This was the last of it.
     Ended,
@@ -209,7 +209,7 @@ pub enum Frame<'p> {
     GoAway(u32, u32),
     /// So many further bytes may be sent.
     WindowUpdate(u32),
-    /// More of a header block.
+    /// Another part of a header block.
     Continuation(&'p [u8], Block),
     /// The priority of a stream (RFC 9218 §7.1): its number and the field's value.
     PriorityUpdate(u32, &'p [u8]),

@@ -5,7 +5,7 @@ use crate::frame::Rest;
 /// A payload under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passing {
-    /// Whose body it is; 0 where it is skipped.
+    /// The stream whose body passes; 0 while a body is skipped.
     pub(crate) stream: u32,
     /// Bytes that are still to come.
     pub(crate) left: u32,

@@ -25,7 +25,7 @@ pub const HTTP_2: Version = Version(2000);
 /// The version in the request line (`$server_protocol`).
 const PROTOCOL: &[u8] = b"HTTP/2.0";
 
-/// Of `host`.
+/// The hash of the name `host`.
 const HOST_HASH: u32 = name_hash(b"host");
 
 /// How large heads may be, and how strict names are taken.

@@ -26,7 +26,7 @@ pub struct Schedule {
     /// By number.
     entries: VecDeque<Entry>,
     order: Order,
-    /// Of streams that have not begun.
+    /// Streams that have not begun.
     early: VecDeque<(u32, Urgency)>,
     /// Whether the client has said that it does not use the tree, or anything that takes its place.
     has_left_tree: bool,

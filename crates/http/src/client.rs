@@ -27,7 +27,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Of a connection that was accepted on `home`.
+    /// The client of a connection that was accepted on `home`.
     pub fn new(listener: Arc<Listener>, home: LoopRef, peer: PeerAddr) -> Self {
         Self { home, peer, serial: metrics::next_serial(), start_ms: home.now_ms(), front: None, listener }
     }

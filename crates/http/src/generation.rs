@@ -149,7 +149,7 @@ impl Published {
         Arc::new(Self { number: *number, setups: (0..addresses.address_count()).map(setup).collect() })
     }
 
-    /// Of the address that is bound.
+    /// The setup of the address that is bound.
     fn bound(&self) -> &Arc<Setup> {
         self.setups.last().expect("a socket is bound to an address")
     }

@@ -27,7 +27,7 @@ pub static HANDSHAKE_CODE: ConfKey<HandshakeCodes> = ConfKey::new(clearway_site:
 settings! {
     /// See [`HANDSHAKE_CODE`].
     pub struct HandshakeCodes {
-        /// Of an address's default server: run for a hello, before its server is chosen.
+        /// Code of an address's default server: run for a hello, before its server is chosen.
         pub client_hello: Setting<Option<Arc<dyn HandshakeCode>>>,
         /// Run when the server is chosen.
         pub certificate: Setting<Option<Arc<dyn HandshakeCode>>>,

@@ -152,7 +152,7 @@ const LINGERING: u8 = 4;
 pub struct Stage(AtomicU8);
 
 impl Stage {
-    /// Of a connection of loop `index` that begins, and waits for its first request.
+    /// The count of a connection of loop `index` that begins, and waits for its first request.
     pub fn new(index: usize) -> Self {
         count(&TALLIES.of(index).handled);
         Self(AtomicU8::new(WAITING))

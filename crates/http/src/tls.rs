@@ -304,7 +304,8 @@ impl Request<'_> {
 
 /// Whether it only means that no known authority has signed the certificate.
 fn is_forgiven(verify: Verify, number: i64) -> bool {
-    /// Of X509_V_ERR: the issuer is not there, its own, its own in the chain, the leaf unsigned, untrusted.
+    /// Numbers of X509_V_ERR: the issuer is missing, is the leaf itself, is in the chain itself, the leaf is
+    /// unsigned, the issuer is untrusted.
     const UNKNOWN_ISSUERS: [i64; 5] = [18, 19, 20, 21, 27];
     verify == Verify::OptionalNoCa && UNKNOWN_ISSUERS.contains(&number)
 }

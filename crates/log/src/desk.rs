@@ -155,7 +155,7 @@ fn named_file(target: &LogTarget) -> Option<(PathBuf, Arc<File>)> {
 #[derive(Debug)]
 pub(crate) struct Job {
     id: u64,
-    /// Of the file that is open; a job that reopens may change it.
+    /// The lane of the file that is open; a job that reopens may change it.
     pub(crate) lane: Lane,
     target: Box<Target>,
     chunks: Vec<Chunk>,

@@ -332,7 +332,7 @@ pub(crate) struct Shared {
     pub(crate) opener: Box<dyn Opener>,
     pub(crate) queue: Ring<Line>,
     pub(crate) bell: Arc<Bell>,
-    /// Of the lines in the queue. Added before a push and taken back after the pop.
+    /// The bytes of the lines in the queue. Added before a push and subtracted after the pop.
     pub(crate) queued_bytes: AtomicUsize,
     queue_bytes: usize,
     /// Lines that the queue did not take, not reported yet.

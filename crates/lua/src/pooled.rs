@@ -117,7 +117,7 @@ pub(crate) fn prepare(snapshot: &Arc<Snapshot>, runtime: Runtime, sink: &Arc<dyn
     debug_assert!(is_new, "a configuration is prepared once");
 }
 
-/// Those with an order of their own are the server's.
+/// Whether a pool is open to Lua: pools with an order of their own are the server's.
 fn is_open(pool: &&Arc<Pool>) -> bool {
     pool.config().order == Order::Arrival
 }

@@ -108,7 +108,7 @@ pub(crate) enum BodyWork {
 
 /// The wait of a thread.
 pub(crate) enum Wait {
-    /// Others have their turn: the second poll from now on.
+    /// Other tasks have their turn; the thread goes on at the second poll from now on.
     Turn(Polls),
     /// Nothing, but what was written is to leave.
     Push,

@@ -70,7 +70,7 @@ pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
     let place: &'static NamedDictionary = Box::leak(Box::new(place));
     PLACES.rcu(|places| {
         let mut places = Vec::clone(places);
-        // Of two that come at once either one will do.
+        // If two threads add a place at the same time, either one will do.
         if places.len() < NAMES_MAX && !places.iter().any(|other| other.name == place.name) {
             places.push(place);
         }

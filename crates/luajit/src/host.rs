@@ -24,13 +24,13 @@ use crate::registry::Presence;
 use crate::reply::Replies;
 use crate::stack::{TOOLS, Tool};
 
-/// More than there can be: the collector has nothing to do, as LuaJIT says it.
+/// A size that is never reached, so that the collector has nothing to do; LuaJIT uses the same number.
 const NEVER: u64 = 1 << 47;
 
 /// Why Lua has to end, whatever it catches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// Others have their turn: it goes on afterwards.
+    /// Other coroutines have their turn; this one goes on afterwards.
     Slice,
     /// The code has run for too long.
     TimeLimit,

@@ -17,7 +17,7 @@ use crate::layout::layout;
 use crate::reference::Reference;
 use crate::vm::Coroutine;
 
-/// Of one text that is pushed; LuaJIT's own limit is a little below 2 GiB.
+/// The longest text that is pushed; LuaJIT's own limit is a little below 2 GiB.
 const TEXT_BYTES_MAX: usize = 0x7fff_ff00;
 
 /// Values of one function on a stack, which is LuaJIT's own limit.
@@ -710,8 +710,8 @@ impl<'vm> Stack<'vm> {
         Fault::new(status, self.host.halt(), text)
     }
 
-    /// Of a coroutine that has raised an error only that stays. `error(text)` leaves its text below the same
-    /// text with a position, and both stay: `ngx.thread.wait` answers them.
+    /// Keeps only the error value of a coroutine that has raised an error. `error(text)` leaves its text
+    /// below the same text with a position, and both stay: `ngx.thread.wait` returns them.
     pub(crate) fn keep_raised(&mut self) {
         let raised = self.text(-1).map(<[u8]>::to_vec).unwrap_or_default();
         let is_given = self.len() == 2 && self.text(1).is_some_and(|given| raised.ends_with(given));

@@ -34,7 +34,7 @@ pub struct Vm {
     main: *mut LuaState,
     idle: Vec<Coroutine>,
     idle_max: usize,
-    /// Of a run, and of a slice of it.
+    /// The limits of a run and of a slice, nanoseconds.
     limits_ns: (u64, u64),
 }
 

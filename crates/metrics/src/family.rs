@@ -28,7 +28,7 @@ impl Kind {
 /// A label that tells the values of a metric apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Such as `loop`.
+    /// The name, such as `loop`.
     pub name: &'static str,
     /// The meaning of its values.
     pub help: &'static str,
@@ -83,11 +83,11 @@ impl Family {
 /// A value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// Of a counter or gauge, in its unit.
+    /// The value of a counter or gauge, in its unit.
     Number(u64),
-    /// Of a gauge in seconds.
+    /// The value of a gauge in seconds.
     Milliseconds(u64),
-    /// Of a histogram.
+    /// The value of a histogram.
     Durations(&'a Durations),
 }
 

@@ -7,9 +7,9 @@ use crate::family::{Family, Next, Put};
 /// A metric and how it is read, as the part of the server declares it that counts. Read on loops.
 #[derive(Clone, Copy, Debug)]
 pub enum Metric {
-    /// Of one value, counted for the whole process.
+    /// One value, counted for the whole process.
     Counter(&'static Counter),
-    /// Of values that are few enough to be given at once.
+    /// Values that are few enough to be given at once.
     Values(&'static Family, fn(&mut Put<'_>)),
 }
 

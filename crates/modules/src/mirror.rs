@@ -51,7 +51,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `mirror` and `mirror_request_body`.
+/// The example of `mirror` and `mirror_request_body`.
 const EXAMPLE_OF_MIRRORED: &str = "
     location / {
         mirror /mirror;

@@ -48,7 +48,7 @@ fn make_contexts(load: &mut Load) -> Result<(), Error> {
         let tls = |id| load.of_server(id, &SERVER_TLS).server.as_ref();
         let has_certificate = |id| tls(id).is_some_and(|tls| tls.acceptor.is_some());
         let rejects = |id| tls(id).is_some_and(|tls| tls.handling == SniHandling::Rejected);
-        // Of an address whose default server refuses all handshakes every server has to say what it does.
+        // If the default server of an address refuses all handshakes, each server says itself what it does.
         let asked = if has_certificate(servers[0]) { &servers[..1] } else { &servers[..] };
         if let Some(silent) = asked.iter().find(|&&id| !has_certificate(id) && !rejects(id)) {
             let pos = load.server_pos(*silent).map(ToString::to_string).unwrap_or_default();

@@ -188,7 +188,7 @@ pub struct Acceptor<S> {
 /// The step after an accept4(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Others may wait, also where one connection was lost.
+    /// More connections may wait, also if this one was lost.
     Another,
     /// None waits.
     Wait,

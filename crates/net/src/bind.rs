@@ -31,7 +31,7 @@ pub struct Options {
     pub backlog: i32,
     /// A socket for each loop instead of one for all; the kernel spreads connections by hash.
     pub reuseport: bool,
-    /// Of an IPv6 wildcard.
+    /// The option of an IPv6 wildcard address.
     pub ipv6only: Ipv6Only,
     /// The protocol below TCP.
     pub transport: Transport,

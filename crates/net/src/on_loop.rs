@@ -62,8 +62,8 @@ impl LoopSource {
         &self.listeners[0]
     }
 
-    /// Of the sockets that have connections waiting, the one that has most of them, by its number: if each
-    /// is served so, all queues become equally long, and nobody waits longer for being in another one.
+    /// The socket with the most waiting connections, by its number. If that one is always served, all queues
+    /// become equally long, and no client waits longer because of its queue.
     fn longest(&self, ready: u64) -> usize {
         if ready.count_ones() == 1 {
             return ready.trailing_zeros() as usize;

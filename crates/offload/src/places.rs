@@ -39,7 +39,7 @@ pub(crate) struct FileSystemPlace {
 pub(crate) enum PlaceKind {
     /// A disk of this machine.
     Local,
-    /// Others are asked, or nobody knows.
+    /// The file system asks another machine, or is not known.
     Strange,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Places {
 /// The limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Of the pool.
+    /// The number of threads of the pool.
     pub(crate) threads: u32,
     /// Rule 2.
     pub(crate) held_max: usize,

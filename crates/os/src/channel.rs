@@ -127,7 +127,7 @@ mod tests {
             let (mut bytes, mut fds) = (Vec::new(), Vec::new());
             while bytes.len() < 6 {
                 assert!(receive(to.as_fd(), &mut bytes, &mut fds).unwrap() > 0);
-                // Those of a message are there as soon as its first byte is.
+                // The descriptors of a message are there as soon as its first byte is.
                 let messages = bytes.len().div_ceil(2);
                 assert_eq!(fds.len(), (messages * FDS_PER_MESSAGE_MAX).min(600));
             }

@@ -12,8 +12,8 @@ unsafe extern "C" {
     fn crypt_r(key: *const c_char, setting: *const c_char, data: *mut c_void) -> *mut c_char;
 }
 
-/// More than `struct crypt_data` takes in any C library, bytes: libxcrypt's has 32 KiB, glibc's 128 KiB and
-/// some.
+/// More bytes than `struct crypt_data` takes in any C library: libxcrypt's has 32 KiB, glibc's a little over
+/// 128 KiB.
 const DATA_BYTES: usize = 256 * 1024;
 
 /// The key, hashed as `setting` says, which may be the result of an earlier call: a key is right if that

@@ -1,4 +1,4 @@
-//! Whose a file is. Boot and the master, never a loop.
+//! Owners and access rights of files. Boot and the master, never a loop.
 
 use std::fmt;
 use std::io;
@@ -9,9 +9,9 @@ use rustix::fs::{Mode, Uid};
 /// The rights that the owner of a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerRights {
-    /// Of a file: read and write.
+    /// The rights of a file: read and write.
     ReadWrite,
-    /// Of a directory: those, and search.
+    /// The rights of a directory: read, write and search.
     ReadWriteSearch,
 }
 

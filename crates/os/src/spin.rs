@@ -14,7 +14,7 @@ const ROUNDS_MAX: u32 = 128;
 /// How often a round asks.
 const ASKED_EACH: u32 = 8;
 
-/// Of so many sleeps one has a look before it where looks have been in vain.
+/// One in so many sleeps is preceded by a look, when earlier looks were in vain.
 const TRIAL_EACH: u32 = 64;
 
 /// So many looks have to find something for one that may be in vain.
@@ -39,7 +39,7 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Of one of so many threads that want a processor each.
+    /// The spin state of one of `threads` threads that want a processor each.
     #[must_use]
     pub fn beside(threads: usize) -> Self {
         // Files say how many there are: they are read once, before there are loops.

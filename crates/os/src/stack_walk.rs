@@ -71,13 +71,13 @@ impl Registers {
     }
 }
 
-/// Of interrupted code the registers that LuaJIT's interpreter has its frame and its next instruction in.
+/// The registers of interrupted code in which LuaJIT's interpreter keeps its frame and its next instruction.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn interpreter_registers(context: &libc::ucontext_t) -> [usize; 2] {
     [libc::REG_RDX, libc::REG_RBX].map(|index| context.uc_mcontext.gregs[index as usize] as usize)
 }
 
-/// Of interrupted code the registers that LuaJIT's interpreter has its frame and its next instruction in.
+/// The registers of interrupted code in which LuaJIT's interpreter keeps its frame and its next instruction.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn interpreter_registers(context: &libc::ucontext_t) -> [usize; 2] {
     [19, 21].map(|index| context.uc_mcontext.regs[index] as usize)

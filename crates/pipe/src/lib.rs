@@ -30,7 +30,7 @@ pub const WINDOW_BYTES: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FillerState {
-    /// More may come.
+    /// More bytes may come.
     Open,
     /// The filler has pushed all that there is.
     Ended,
@@ -365,7 +365,8 @@ mod models {
         });
     }
 
-    /// Of two ends of a pipe the one that breaks it has its way, and a taker that waits learns of it.
+    /// If both ends of a pipe act at the same time, the end that breaks the pipe wins, and a waiting taker
+    /// learns of it.
     #[test]
     fn what_breaks_is_seen_by_a_taker_that_waits() {
         loom::model(|| {

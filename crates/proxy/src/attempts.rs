@@ -53,7 +53,7 @@ pub(crate) struct CacheNotes {
 /// The rest of an object, as the server is asked for it.
 #[derive(Debug)]
 pub(crate) struct Missing {
-    /// Of the body, bytes.
+    /// The range in the body, bytes.
     pub(crate) range: Range<u64>,
     /// The length of the whole body, bytes.
     pub(crate) whole: u64,

@@ -118,7 +118,7 @@ fn peers_of(check: &Check, lasting: &Lasting) -> Option<Vec<Arc<Peer>>> {
     group.upgrade().filter(|_| is_in_use)?.get().map(|group| group.peers())
 }
 
-/// Of a server that several processes have checked: when one of them asked it last, and its health.
+/// The state of a server that several processes check: when one of them asked it last, and its health.
 struct Turns(Arc<dyn Memory>);
 
 impl Turns {
@@ -281,7 +281,7 @@ impl Health {
         u64::from(self.streak) << 2 | condition
     }
 
-    /// Of a word that may be anything.
+    /// Reads the health from a word, which may have any value.
     fn of_word(word: u64) -> Self {
         let condition = match word & 3 {
             2 => Condition::Healthy,

@@ -134,7 +134,7 @@ pub(crate) struct Shared {
     pub(crate) carriers: Box<[Carrier]>,
     pub(crate) spares: Spares,
     pub(crate) suspects: Suspects,
-    /// Of each loop what any thread may touch.
+    /// The part of each loop that any thread may touch.
     remotes: OnceLock<Box<[&'static Remote]>>,
     pub(crate) handover_after: Option<Duration>,
     pub(crate) sink: Arc<dyn Sink>,
@@ -156,7 +156,7 @@ pub(crate) struct Shared {
     stop: Stop,
     /// Suspects that wait for a carrier.
     pub(crate) waiting: Waiting<Waiter>,
-    /// Those of suspects that burn CPU.
+    /// The turns of suspects that burn CPU.
     pub(crate) turns: Turns<Waiter>,
     pub(crate) helpers: Helpers,
     pub(crate) crowd: Crowd,

@@ -12,7 +12,7 @@ use clearway_runtime::Woken;
 use crate::conn::Conn;
 use crate::http1::{After, serve_requests};
 
-/// Of so many requests of a connection something may go on at a time; behind that the next request waits.
+/// The most requests of a connection for which something may go on at a time; the next request then waits.
 const NESTED_MAX: u32 = 8;
 
 /// The next state of a connection, and received bytes of a request that is to be answered then.

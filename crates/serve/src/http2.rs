@@ -42,7 +42,7 @@ use timing::Deadlines;
 const PROCESSING: &str = "processing HTTP/2 connection";
 /// Room for what is read while little comes, bytes.
 const INPUT_BYTES: usize = 16 * 1024;
-/// Of what is made and not taken by the socket, bytes: from here on nothing more is made.
+/// The most bytes that are made and not taken by the socket: beyond this nothing more is made.
 const OUTPUT_MAX_BYTES: usize = 128 * 1024;
 /// For how long an idle connection keeps the memory that it has for requests, milliseconds: many have the
 /// next ones soon.

@@ -184,11 +184,11 @@ struct Terms {
 struct Handshake {
     state: HandshakeState,
     pool: Option<Arc<Pool>>,
-    /// Of the answer to the hello.
+    /// The weight of the answer to the hello.
     weight: Weight,
     /// The weight if no session is resumed.
     unclaimed: Weight,
-    /// Of the step behind the flight, with TLS 1.3.
+    /// The weight of the step behind the flight, with TLS 1.3.
     finish: Weight,
 }
 

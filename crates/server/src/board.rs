@@ -291,7 +291,7 @@ impl Total {
 /// Values of metrics, by metric and values of labels, in the order in which they came.
 #[derive(Default)]
 struct Sums {
-    /// Of each metric: the values of its labels, each behind its length, and what they come to.
+    /// For each metric: the values of its labels, each behind its length, and their total.
     values: Vec<Vec<(Box<[u8]>, Total)>>,
     places: HashMap<(usize, Box<[u8]>), usize>,
 }
@@ -498,7 +498,7 @@ mod tests {
         );
         assert_eq!(shown(&both, "cache_bytes"), ["[(\"zone\", \"c\")] Number(100)"], "all have the same");
         assert_eq!(shown(&both, "connections"), ["[(\"loop\", \"0\")] Number(5)"]);
-        // Of one that is gone connections are gone.
+        // The connections of a process that is gone do not count.
         both.add_page(&page, Which::Counters);
         assert_eq!(shown(&both, "connections"), ["[(\"loop\", \"0\")] Number(5)"]);
         assert!(shown(&both, "requests_total").contains(&"[(\"loop\", \"1\")] Number(10)".to_owned()));

@@ -106,7 +106,7 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The configuration is built.
     Ready {
-        /// Those of its loops.
+        /// The identities of its loops.
         identities: Vec<u32>,
         /// Its code wants a privileged agent, which may have so many connections.
         agent: Option<u32>,
@@ -573,7 +573,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test with two sides")]
     fn a_handover_arrives_whole_with_all_descriptors_in_order() {
         let (ours, theirs) = channel::pair().unwrap();
-        // More than a socket holds: both sides have to be at work.
+        // The message is larger than a socket's buffer: both sides have to be at work.
         let sender = std::thread::spawn(move || {
             Order::Load(Box::new(handover())).send(ours.as_fd()).unwrap();
             Order::Commit.send(ours.as_fd()).unwrap();

@@ -272,7 +272,7 @@ pub(crate) struct AcceptTally {
     loops: Box<[Accepts]>,
 }
 
-/// Of one loop.
+/// The accepts of one loop.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Accepts(AtomicU64);

@@ -14,7 +14,7 @@ pub(crate) struct Keys {
 const BLOCK_KEYS: usize = 8;
 
 impl Keys {
-    /// Of names in their order.
+    /// The keys of names in their order.
     pub(crate) fn new(keys: impl Iterator<Item = u64> + Clone) -> Self {
         let last_of_each = keys.clone().skip(BLOCK_KEYS - 1).step_by(BLOCK_KEYS);
         let blocks = last_of_each.clone().count();
@@ -46,7 +46,7 @@ pub(crate) fn order_key(text: &[u8]) -> u64 {
     match text.first_chunk() {
         Some(word) => u64::from_be_bytes(*word),
         None => match (text.first_chunk(), text.last_chunk()) {
-            // Of the last four bytes some are among the first four already.
+            // Some of the last four bytes are among the first four already.
             (Some(first), Some(last)) => {
                 let rest = u64::from(u32::from_be_bytes(*last)) << (8 * (8 - text.len()));
                 u64::from(u32::from_be_bytes(*first)) << 32 | rest & u64::from(u32::MAX)

@@ -104,7 +104,7 @@ pub struct PhaseEntry<E: Engine> {
 /// Phases between which the engine has something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Of the server, before a location is looked for.
+    /// The server's rewrite phase, before a location is looked for.
     Server,
     /// Which may send the request to another location.
     Rewrite,

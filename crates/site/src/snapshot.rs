@@ -82,7 +82,7 @@ pub struct Server {
     pub base: LocationId,
     /// Its locations.
     pub tree: locations::Level<LocationId>,
-    /// Of the servers that say nothing of their own, one for all.
+    /// The settings that all servers without settings of their own share.
     pub core: Arc<CoreServer>,
     pub(crate) confs: Confs,
 }

@@ -235,7 +235,7 @@ impl<E: Engine> VariableNames<E> {
         let bindings = bindings.collect::<Result<_, _>>()?;
         let (families, exact): (Vec<_>, Vec<_>) =
             specs.iter().copied().partition(|spec| matches!(spec.kind, VariableKind::Prefix));
-        // Of two that have one name the first one counts.
+        // If two variables have the same name, the first one counts.
         let exact = exact.into_iter().rev().map(|spec| (spec.name.as_bytes(), spec)).collect();
         Ok(Variables { bindings, ids: self.ids, exact, families: families.into() })
     }

@@ -14,7 +14,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// The smallest buffer that the kernel writes a question to, bytes.
 const QUESTION_BYTES: usize = 8192;
-/// Of the version that is answered, 7.31: what follows the head of an answer to `FUSE_INIT`, bytes.
+/// The length of the answer to `FUSE_INIT` behind its head, bytes, in the version that is answered (7.31).
 const INIT_BYTES: usize = 64;
 /// The head of an answer, bytes.
 const HEAD_BYTES: usize = 16;

@@ -186,7 +186,7 @@ struct Section {
 }
 
 impl Recording {
-    /// Of a file that may not be there.
+    /// Reads a file that may not exist.
     fn read(path: &Path) -> Self {
         Self::parse(&fs::read_to_string(path).unwrap_or_default())
     }

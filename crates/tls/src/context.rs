@@ -328,7 +328,7 @@ impl Context {
                 }
                 Side::Client => {
                     let list = protocol_list(&plan.protocols);
-                    // Of the library's functions this one alone returns 0 if all is well.
+                    // Unlike the library's other functions this one returns 0 on success.
                     let refused = ffi::SSL_CTX_set_alpn_protos(context, list.as_ptr(), list.len());
                     succeeded(1 - refused, "SSL_CTX_set_alpn_protos()")?;
                 }

@@ -139,7 +139,7 @@ pub enum Stapling {
     /// None is sent.
     #[default]
     Off,
-    /// Those in [`Given::staples`] are sent.
+    /// The staples in [`Given::staples`] are sent.
     On,
 }
 

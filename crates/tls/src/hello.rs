@@ -50,7 +50,7 @@ pub enum HelloError {
     RecordVersion,
     /// A record that is longer than records may be.
     RecordTooLong,
-    /// More records without a byte than [`EMPTY_RECORDS_MAX`].
+    /// More records without a byte than [`EMPTY_RECORDS_MAX`] allows.
     EmptyRecords,
     /// The handshake message is no ClientHello.
     UnexpectedMessage,

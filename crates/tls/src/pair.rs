@@ -95,7 +95,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Of what was read before.
+    /// The pair of a chain and a key that were read before.
     #[must_use]
     pub fn new(chain: Arc<Chain>, key: Arc<PrivateKey>) -> Self {
         Self { chain, key }

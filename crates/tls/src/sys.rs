@@ -199,7 +199,7 @@ pub struct Certificate(Owned<ffi::X509>);
 // SAFETY: the library locks what it caches in a certificate, and nothing here changes one.
 unsafe impl Sync for Certificate {}
 
-/// Whose name of a certificate.
+/// Which name of a certificate is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "names say it")]
 pub enum NameOf {

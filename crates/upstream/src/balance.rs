@@ -36,7 +36,7 @@ pub enum Method {
     LeastTime(TimeRule),
     /// By chance (`random`).
     Random,
-    /// Of two that chance gives, the one with fewer requests (`random two`).
+    /// The server with fewer requests, of two that are chosen at random (`random two`).
     RandomTwo,
 }
 

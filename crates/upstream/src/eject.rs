@@ -107,7 +107,7 @@ impl Ejector {
         let present = || judged().filter(|(_, record)| !record.is_away());
         let mut known: Vec<u64> = present().filter_map(|(_, record)| record.latency_ms(now_ms)).collect();
         known.sort_unstable();
-        // Of two the faster one.
+        // If there are two, the faster one counts.
         let usual_ms = (known.len() > 1).then(|| known[(known.len() - 1) / 2]);
         let mut faulty: Vec<(Fault, &Arc<Peer>, &Record)> = present()
             .filter_map(|(peer, record)| Some((record.fault(self.rule, usual_ms, now_ms)?, peer, record)))

@@ -496,7 +496,7 @@ mod tests {
             let served = served(&group, &Key::default(), 3000);
             let counts = ['a', 'b', 'c'].map(|name| served.chars().filter(|&it| it == name).count());
             assert!(counts[0] > 300 && counts[2] > 300, "{method:?} {counts:?}");
-            // Of two without load the second is taken, which is seldom the heaviest.
+            // If neither of two has load, the second is taken, which is seldom the heaviest.
             assert!(counts[1] > if method == Method::Random { 1600 } else { 600 }, "{method:?} {counts:?}");
             let all = tried(&group, &Key::default(), AttemptOutcome::Failed);
             assert!(["abc", "acb", "bac", "bca", "cab", "cba"].contains(&all.as_str()), "{method:?} {all}");

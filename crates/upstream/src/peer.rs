@@ -525,7 +525,7 @@ impl Attempt {
 }
 
 impl Lease {
-    /// Whose it is.
+    /// The server that the lease counts for.
     #[must_use]
     pub fn peer(&self) -> &Arc<Peer> {
         &self.peer

@@ -58,7 +58,7 @@ fn key_of(doing: Doing) -> Option<Key> {
 }
 
 impl<S> Ledger<S> {
-    /// Of what began at `since_ns`, when the thread's CPU clock showed `cpu_ns`.
+    /// The ledger of a poll that began at `since_ns`, when the thread's CPU clock showed `cpu_ns`.
     pub(crate) fn new(since_ns: u64, cpu_ns: u64) -> Self {
         Self {
             last_ns: since_ns,

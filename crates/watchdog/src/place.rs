@@ -6,9 +6,9 @@ use clearway_runtime::Tag;
 /// Somewhere in the configuration, and a step of the work there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkPlace {
-    /// Such as the name of a location.
+    /// The name, such as that of a location.
     pub name: String,
-    /// Such as a phase.
+    /// The step, such as a phase.
     pub step: &'static str,
 }
 

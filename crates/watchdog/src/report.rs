@@ -92,11 +92,11 @@ pub struct Report {
     pub end: End,
     /// The fate of the loop.
     pub handover: Handover,
-    /// Of `time`: using a processor, in the kernel too.
+    /// The part of `time` in which the thread used a processor, in the kernel too.
     pub on_cpu: Duration,
-    /// Of `time`: sleeping in system calls.
+    /// The part of `time` in which the thread slept in system calls.
     pub in_calls: Duration,
-    /// Of `time`: waiting for a processor.
+    /// The part of `time` in which the thread waited for a processor.
     pub waiting: Duration,
     /// Looks at the thread.
     pub looks: u64,

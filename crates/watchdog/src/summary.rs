@@ -22,18 +22,18 @@ pub struct Row {
     pub time: Duration,
     /// The longest of them.
     pub longest: Duration,
-    /// Of `time`: using a processor.
+    /// The part of `time` in which the thread used a processor.
     pub on_cpu: Duration,
-    /// Of `time`: sleeping in system calls.
+    /// The part of `time` in which the thread slept in system calls.
     pub in_calls: Duration,
-    /// Of `time`: waiting for a processor.
+    /// The part of `time` in which the thread waited for a processor.
     pub waiting: Duration,
     /// When the last one ended, milliseconds since the epoch.
     pub last_unix_ms: u64,
 }
 
 impl Row {
-    /// Of one stall.
+    /// The summary of one stall.
     pub(crate) fn of(report: &Report) -> Self {
         let (place, step) = report.whereabouts().unwrap_or_default();
         Self {

@@ -159,7 +159,7 @@ fn look_up(address: usize, side: Side) -> Vec<Frame> {
 /// Without type parameters, and what the compiler adds to the names of closures.
 fn short_name(name: &str) -> String {
     let (mut short, mut depth, mut before) = (String::new(), 0_u32, ' ');
-    // Of `<A as B>::c` the outermost pair is a part of the name.
+    // In `<A as B>::c` the outermost pair is a part of the name.
     let mut kept = u32::from(name.starts_with('<'));
     for c in name.chars() {
         let is_end = c == '>' && before != '-';

@@ -15,7 +15,7 @@ use crate::zone::Zone;
 const COUNT_BITS: u32 = 20;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
-/// Of a slot of which nothing is left to count: below that of any process, so that it is free.
+/// The payload of a slot with nothing left to count: below that of any process, so that the slot is free.
 const NOTHING: u64 = 1;
 
 /// How often it is tried to take one away. Each try gives up after a thousand failures, each of which is

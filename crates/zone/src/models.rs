@@ -210,7 +210,7 @@ fn a_value_is_read_whole_or_not_at_all() {
     });
 }
 
-/// Of two changes of a value at once none is lost, and no cell.
+/// If two threads change a value at the same time, no change is lost, and no cell.
 #[test]
 fn changes_of_a_value_follow_each_other() {
     fn add(store: Store<'_>, amount: u8) {

@@ -369,7 +369,7 @@ impl<'a, const VALUES: usize> Table<'a, VALUES> {
         self.mark(self.number_of(&victim.slot) / WAYS);
         let reserved = victim.state.reserved();
         let first = victim.slot.swap_state(victim.state, reserved);
-        // Of two threads that reserve, one sees the other's reservation in `is_alone`.
+        // If two threads reserve at the same time, one sees the other's reservation in `is_alone`.
         fence(Ordering::SeqCst);
         first.then_some(reserved)
     }

@@ -29,7 +29,7 @@ const BYTES_MAX: usize = 64 << 20;
 const PLACES_MAX: usize = 4096;
 /// Places that an object may have.
 const WAYS: usize = 4;
-/// Of the descriptors of a process one in so many is a copy's at most.
+/// The part of a process's descriptors that copies may use at most: one in so many.
 const DESCRIPTORS_PART: u64 = 8;
 /// Objects whose first request is remembered.
 const SEEN: usize = 8192;

@@ -271,7 +271,7 @@ impl Disk {
             finish(done)
         };
         match via {
-            // Others share it: what does not answer must not have all of its threads.
+            // Other disks share the pool: a disk that does not answer must not hold all of its threads.
             Some(pool) => pool.submit_at(self.at(), run),
             None => self.pool.submit(run),
         }

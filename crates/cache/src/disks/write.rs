@@ -68,7 +68,7 @@ pub struct Filling {
 /// Whether more of a body follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// More may follow.
+    /// More bytes of the body may follow.
     Some,
     /// The body is complete: the file gets its seal (checksum) and its name, and is entered in the index.
     Last,

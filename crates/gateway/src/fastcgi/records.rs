@@ -11,7 +11,7 @@ use super::{REQUEST_ID, VERSION, kind};
 /// The meaning of the next bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// More bytes are needed; all that were there are consumed.
+    /// More bytes are needed; all bytes so far are consumed.
     Incomplete,
     /// A part of the response.
     Stdout(Range<usize>),

@@ -34,7 +34,7 @@ pub enum Reason {
     Compression(CompressionFault),
     /// A header block that is longer than the owner allows.
     LargeHead,
-    /// More than the window of the connection: the frame's length and the window, bytes.
+    /// A frame exceeds the window of the connection: the frame's length and the window, bytes.
     ConnectionWindow(u32, u32),
     /// The window would become too large: by how much, and what it was, bytes.
     ConnectionIncrement(u32, u32),
@@ -116,11 +116,11 @@ pub enum Note {
     InterimHeads,
     /// This frame came behind the end of the response.
     HalfClosed(&'static str),
-    /// More than its window: the frame's length and the window, bytes.
+    /// A frame exceeds the window of the stream: the frame's length and the window, bytes.
     Window(u32, u32),
     /// Its window would become too large: by how much, and what it was, bytes.
     Increment(u32, u32),
-    /// More body than its head has told of, or one where none may be.
+    /// The body is longer than its head has announced, or there is a body where none may be.
     LongBody,
     /// Less of it.
     ShortBody,
@@ -169,7 +169,7 @@ pub enum HeadFault {
     InvalidValue,
     /// A length that is no number, or two of them.
     InvalidLength,
-    /// More fields, or more bytes in them, than the owner allows.
+    /// The head has more fields, or more bytes in them, than the owner allows.
     Large,
     /// An interim response with the end of its stream.
     InterimEnd,

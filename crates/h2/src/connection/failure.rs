@@ -36,7 +36,7 @@ pub enum Reason {
     ClosedStream(u32),
     /// A header block that cannot be read.
     Unreadable(Unreadable),
-    /// More than the window of the connection: the frame's length and the window, bytes.
+    /// A frame exceeds the window of the connection: the frame's length and the window, bytes.
     ConnectionWindow(u32, u32),
     /// The window would become too large: by how much, and what it was, bytes.
     ConnectionIncrement(u32, u32),
@@ -144,7 +144,8 @@ pub enum Note {
     AtOnce,
     /// The request has a body though the client may not know its window yet.
     Early,
-    /// More than its window: its number, the frame's length and the window, bytes.
+    /// A frame exceeds the window of the stream: the stream's number, the frame's length and the window,
+    /// bytes.
     Window(u32, u32, u32),
     /// Its window would become too large: its number, by how much, and what it was, bytes.
     Increment(u32, u32, u32),

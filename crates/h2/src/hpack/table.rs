@@ -30,7 +30,7 @@ pub(super) struct Table {
     bytes: Vec<u8>,
     /// The oldest one first.
     entries: VecDeque<Entry>,
-    /// Of all entries, with their overhead, bytes.
+    /// The size of all entries, with their overhead, bytes.
     size: usize,
     size_max: usize,
 }

@@ -189,7 +189,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `client_max_body_size`, `client_body_buffer_size` and `client_body_timeout`.
+/// The example of `client_max_body_size`, `client_body_buffer_size` and `client_body_timeout`.
 const EXAMPLE_OF_UPLOADS: &str = "
     location /upload/ {
         client_max_body_size 64m;

@@ -426,13 +426,13 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `keepalive_timeout`, `keepalive_requests` and `keepalive_time`.
+/// The example of `keepalive_timeout`, `keepalive_requests` and `keepalive_time`.
 const EXAMPLE_OF_KEEPALIVE: &str = "
     keepalive_timeout 65s 60s;
     keepalive_requests 10000;
     keepalive_time 30m;";
 
-/// Of `types` and `default_type`.
+/// The example of `types` and `default_type`.
 const EXAMPLE_OF_TYPES: &str = "
     types {
         text/html       html htm;
@@ -442,7 +442,7 @@ const EXAMPLE_OF_TYPES: &str = "
 
     default_type application/octet-stream;";
 
-/// Of `client_header_timeout`, `client_header_buffer_size` and `large_client_header_buffers`.
+/// The example of `client_header_timeout`, `client_header_buffer_size` and `large_client_header_buffers`.
 const EXAMPLE_OF_REQUEST_HEADS: &str = "
     client_header_timeout 20s;
     client_header_buffer_size 2k;

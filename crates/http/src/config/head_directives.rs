@@ -132,7 +132,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `absolute_redirect`, `server_name_in_redirect` and `port_in_redirect`.
+/// The example of `absolute_redirect`, `server_name_in_redirect` and `port_in_redirect`.
 const EXAMPLE_OF_REDIRECTS: &str = "
     server {
         listen 8080;

@@ -327,7 +327,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `sendfile`, `sendfile_max_chunk` and `tcp_nopush`.
+/// The example of `sendfile`, `sendfile_max_chunk` and `tcp_nopush`.
 const EXAMPLE_OF_DOWNLOADS: &str = "
     location /downloads/ {
         sendfile on;
@@ -335,14 +335,14 @@ const EXAMPLE_OF_DOWNLOADS: &str = "
         tcp_nopush on;
     }";
 
-/// Of `postpone_output` and `output_buffers`.
+/// The example of `postpone_output` and `output_buffers`.
 const EXAMPLE_OF_BUFFERS: &str = "
     location /stream/ {
         postpone_output 0;
         output_buffers 4 64k;
     }";
 
-/// Of `limit_rate` and `limit_rate_after`.
+/// The example of `limit_rate` and `limit_rate_after`.
 const EXAMPLE_OF_LIMITED_RATE: &str = "
     location /video/ {
         # The first 2 MiB as fast as the network takes them, so that the player can begin.
@@ -350,7 +350,7 @@ const EXAMPLE_OF_LIMITED_RATE: &str = "
         limit_rate 500k;
     }";
 
-/// Of `aio`, `read_ahead`, `directio` and `directio_alignment`.
+/// The example of `aio`, `read_ahead`, `directio` and `directio_alignment`.
 const EXAMPLE_OF_LARGE_FILES: &str = "
     location /video/ {
         aio threads;

@@ -96,7 +96,7 @@ pub(crate) struct Stock {
     shelves: Box<[Shelf]>,
 }
 
-/// Those of a loop.
+/// The shelf of one loop.
 struct Shelf {
     /// Where those are that were used last, and the next request looks first.
     nearest: AtomicCell<Option<Box<Parts>>>,

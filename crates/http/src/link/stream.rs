@@ -57,7 +57,7 @@ pub enum StreamOutput {
     Reset(Fault),
 }
 
-/// Whose fault it is that a response cannot be completed.
+/// The side whose fault it is that a response cannot be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The client's: it sent nothing for too long.

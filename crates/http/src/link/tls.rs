@@ -241,7 +241,8 @@ impl Tls {
         Self { offer: self.offer.clone(), records: self.records, side: Side::Told(Box::new(told)) }
     }
 
-    /// Of a client of which nothing is known but its hello, for variables: nothing is sent and received so.
+    /// The TLS of a client of which only the hello is known, for variables: nothing is sent or received over
+    /// it.
     pub(crate) fn unbegun(offer: Offer) -> Self {
         Self::new(Box::new(Unbegun), offer, RecordSize::default(), Vec::new(), Vec::new())
     }
@@ -639,7 +640,7 @@ mod tests {
         state.seal(&[IoSlice::new(b"he"), IoSlice::new(b"ad")], RECORD_MAX_BYTES).unwrap();
         assert_eq!(state.output, b"tickets!head");
         assert!(!state.has_answers_only(), "nothing is encrypted twice");
-        // Of the response has left what stands behind the tickets.
+        // Bytes of the response that have left, without the tickets in front of them.
         for (sent, gone) in [(3, 0), (7, 0), (8, 0), (10, 2), (12, 2), (12, 0)] {
             state.sent = sent;
             assert_eq!(state.take_gone(4), gone, "{sent}");

@@ -108,7 +108,7 @@ impl<'c> OutputState<'c> {
         stream.push_head(encode_head((&self.head, places), request, self.framing));
     }
 
-    /// Of [`Known::bit`].
+    /// The set of replaced headers, as bits of [`Known::bit`].
     #[inline]
     fn replaced(&self) -> u64 {
         self.unusual.as_ref().map_or(0, |unusual| unusual.replaced)

@@ -17,7 +17,7 @@ pub(super) struct Passed {
 /// What of a head is sent with the lines that are passed, and not from its own place.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Places<'a> {
-    /// Of [`Known::bit`].
+    /// The headers in the lines, as bits of [`Known::bit`].
     in_lines: u64,
     pub(super) status_line: Option<&'a [u8]>,
     pub(super) content_type: Option<&'a [u8]>,

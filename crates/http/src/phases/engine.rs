@@ -508,7 +508,7 @@ impl Request<'_> {
             && self.take_target().is_ok()
             && self.parts.head.host.is_some()
         {
-            // Of two problems the first one is answered.
+            // If there are two problems, the first one is answered.
             let _ = self.find_server();
         }
     }

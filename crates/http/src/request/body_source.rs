@@ -19,7 +19,7 @@ const READ_BYTES: usize = 16 * 1024;
 pub(crate) enum BodyError {
     /// The body is malformed or too large; the client gets the fault's page.
     Refused(Fault),
-    /// More than was announced came on its stream.
+    /// The stream brought more bytes than were announced.
     BeyondLength,
     /// The client has ended the stream before it had sent all that it has announced.
     BelowLength,

@@ -33,7 +33,7 @@ pub struct ContextKey<T> {
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 impl<T> ContextKey<T> {
-    /// Of what is kept for so long.
+    /// An empty slot for values that are kept for `lasts`.
     pub const fn new(lasts: Lasts) -> Self {
         Self { lasts, number: OnceLock::new(), state: PhantomData }
     }

@@ -69,7 +69,7 @@ pub enum Delivery {
     InMemory,
     /// The response is kept in memory, up to so many bytes ([`Capture`]).
     Captured {
-        /// More is an error.
+        /// The most bytes of the body; a longer one is an error.
         most_bytes: u64,
     },
     /// The response has no body.
@@ -115,7 +115,7 @@ pub struct Subrequest {
     pub capture: Option<Box<Capture>>,
 }
 
-/// Whose variables those of a captured subrequest are.
+/// The request whose variables a captured subrequest uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturedVariables {
     /// Its own, from the beginning.
@@ -128,7 +128,7 @@ pub enum CapturedVariables {
 
 /// A subrequest of a script: it has a head and variables of its own, and all of its response is wanted.
 pub struct Capture {
-    /// Whose variables it has.
+    /// The request whose variables the subrequest uses.
     pub variables: CapturedVariables,
     /// Called before it begins, to change what it asks.
     pub prepare: Box<dyn FnOnce(&mut Request<'_>) + Send>,

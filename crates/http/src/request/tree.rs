@@ -104,7 +104,7 @@ impl Drop for Asked<'_> {
 pub(crate) enum PartsRef<'c> {
     /// Its own, and what goes on beside its handlers.
     Own(&'c mut Parts, &'c Strands<'c>),
-    /// Of the request that it is a subrequest of.
+    /// The buffers of the request that this is a subrequest of.
     Shared(Box<SubPart<'c>>),
 }
 
@@ -120,7 +120,7 @@ impl<'c> PartsRef<'c> {
         }
     }
 
-    /// Those with a head that is its own to change.
+    /// The buffers, if the request may change their head.
     pub(crate) fn own_head(&mut self) -> Option<&mut Parts> {
         match self {
             Self::Own(parts, _) => Some(parts),

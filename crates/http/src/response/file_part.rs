@@ -25,7 +25,7 @@ pub struct OpenFile {
 /// The descriptor.
 enum Handle {
     Own(Opened),
-    /// Others have it, too, and close it.
+    /// Other holders share the file, and close it.
     Shared(Arc<Opened>),
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct FileSender {
     retry: Option<Retry>,
     /// For how long the pool is waited for; there while it is.
     timeout: Option<Timer>,
-    /// Of the copy that was brought last.
+    /// The copy that was read last.
     held: Option<Held>,
     means: Means,
     /// Whether something of a file was brought.
@@ -126,7 +126,7 @@ pub enum FileFailure {
     Read(io::Error),
     /// The file ends where sendfile(2) should go on, at this byte.
     Truncated(u64),
-    /// Of so many bytes only so many were there.
+    /// The file has fewer bytes than were asked for.
     Short {
         /// Bytes that were there.
         read: u64,

@@ -56,7 +56,7 @@ module.decode_base64mime = ngx.decode_base64mime
 package.preload["ngx.base64"] = function() return module end
 "#;
 
-/// Whose rules say what is escaped, in nginx's order.
+/// The rules by which characters are escaped, in nginx's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
     /// A whole URI.

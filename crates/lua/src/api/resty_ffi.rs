@@ -63,7 +63,7 @@ fn post(posting: &mut Posting<'_>) -> bool {
     posted.unwrap_or(false)
 }
 
-/// Of so many tasks one is watched: a plugin that answers none of its tasks is found out by the first.
+/// One in so many tasks is watched: a plugin that answers none of its tasks is found out by the first one.
 const WATCHED_EACH: u64 = 64;
 
 /// After how long a task that is watched is late, milliseconds.

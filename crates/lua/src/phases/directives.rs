@@ -703,13 +703,13 @@ fn time_or_off(directive: &Directive, least: Duration, refusal: &str) -> Result<
     if time < least { Err(directive.reject(refusal)) } else { Ok(Some(time)) }
 }
 
-/// Of one loop.
+/// The most reserve VMs of one loop.
 const RESERVES_MAX: u64 = 64;
 
 /// The least limit, which leaves some memory to code after a VM was set up.
 const MEMORY_MIN_BYTES: usize = 1 << 20;
 
-/// Of a dictionary, as upstream.
+/// The least size of a dictionary, as upstream.
 const DICT_MIN_BYTES: u64 = 8191;
 
 /// `$prefix` and `${prefix}` stand for where relative paths begin.

@@ -344,7 +344,7 @@ impl Schedule {
                 break;
             }
         }
-        // Others have their turn.
+        // Other tasks have their turn.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -490,7 +490,7 @@ impl Schedule {
     fn pause(&mut self, number: Number, pause: Option<Pause>, ground: &Ground<'_, '_, '_>) -> Option<Ended> {
         let wait = match pause {
             None => {
-                // Of itself, or as its slice is over.
+                // The thread has yielded, or its slice is over.
                 self.threads.make_ready(number, Answers::None);
                 self.turns = Turns::Over;
                 return None;

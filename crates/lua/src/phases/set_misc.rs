@@ -1,5 +1,5 @@
-//! Of the set-misc module what OpenResty's code is often beside: variables that are the encoded form of a
-//! value, or a server of a list. Microseconds on the loop of the request.
+//! The functions of the set-misc module, which code for OpenResty often uses: variables that are the encoded
+//! form of a value, or a server of a list. Microseconds on the loop of the request.
 
 use bytes::Bytes;
 use clearway_base::log::Level as LogLevel;

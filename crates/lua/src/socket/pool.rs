@@ -56,7 +56,7 @@ impl LoopPools {
             }
             all
         });
-        // Of two that come at once one was taken.
+        // If two threads add a loop at the same time, one of them is taken.
         find(&OF_LOOPS.load()).unwrap_or(made)
     }
 

@@ -82,7 +82,7 @@ pub(crate) enum Found {
     Data(Vec<u8>),
     /// The last piece before a pattern that was read in pieces.
     Last(Vec<u8>),
-    /// More has to come.
+    /// More bytes have to come.
     More,
 }
 

@@ -8,9 +8,9 @@ use clearway_http::{ConfKey, Level, Own, Setting, settings};
 use crate::socket::conf::SocketConf;
 use crate::vm::timers::Timers;
 
-/// Of a location.
+/// The settings of a location.
 pub(crate) static NET_CONF: ConfKey<NetConf> = ConfKey::new(Level::Location);
-/// Of all of `http`.
+/// The settings of `http`.
 pub(crate) static NET_MAIN: ConfKey<NetMain> = ConfKey::new(Level::Main);
 
 settings! {

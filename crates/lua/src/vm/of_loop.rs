@@ -330,7 +330,7 @@ impl std::ops::Deref for Handle {
 }
 
 impl Chosen {
-    /// Of a slot that the request has used before.
+    /// The choice of a slot that the request has used before.
     #[must_use]
     pub fn again(slot: Arc<Slot>) -> Self {
         Self::of(slot, By { standing: Standing::Good, tag: 0 }, Stage::Settled)

@@ -14,9 +14,9 @@ use crate::vm::choice::Reserves;
 use crate::vm::texts::Texts;
 use crate::vm::vms::{OfLoop, Vms};
 
-/// Of a location.
+/// The settings of a location.
 pub(crate) static LUA_CONF: ConfKey<LuaConf> = ConfKey::new(Level::Location);
-/// Of all of `http`.
+/// The settings of `http`.
 pub(crate) static LUA_MAIN: ConfKey<LuaMain> = ConfKey::new(Level::Main);
 
 /// The default of `lua_time_slice`: with the build flag `CLEARWAY_LUA_TIME_SLICE_MS=N`, all code gives others

@@ -15,7 +15,7 @@ use clearway_tls::outgoing::{Checks, Outgoing};
 
 use crate::socket::secure;
 
-/// Of a location.
+/// The settings of a location.
 pub(crate) static TLS_CONF: ConfKey<TlsConf> = ConfKey::new(Level::Location);
 
 settings! {

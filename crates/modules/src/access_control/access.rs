@@ -51,7 +51,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `allow` and `deny`.
+/// The example of `allow` and `deny`.
 const EXAMPLE_OF_ADDRESSES: &str = "
     location /status/ {
         deny 192.0.2.1;

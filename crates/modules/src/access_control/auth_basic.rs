@@ -76,7 +76,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `auth_basic` and `auth_basic_user_file`.
+/// The example of `auth_basic` and `auth_basic_user_file`.
 const EXAMPLE_OF_PASSWORDS: &str = r#"
     location /private/ {
         auth_basic "Private area";

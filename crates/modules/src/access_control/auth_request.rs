@@ -60,7 +60,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `auth_request` and `auth_request_set`.
+/// The example of `auth_request` and `auth_request_set`.
 const EXAMPLE_OF_ASKED_FIRST: &str = "
     location /private/ {
         auth_request /auth;

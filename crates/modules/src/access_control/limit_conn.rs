@@ -101,7 +101,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `limit_conn_zone` and `limit_conn`.
+/// The example of `limit_conn_zone` and `limit_conn`.
 const EXAMPLE_OF_ZONE: &str = "
     limit_conn_zone $binary_remote_addr zone=addresses:10m;
 
@@ -111,7 +111,7 @@ const EXAMPLE_OF_ZONE: &str = "
         }
     }";
 
-/// Of `limit_conn_log_level`, `limit_conn_status` and `limit_conn_dry_run`.
+/// The example of `limit_conn_log_level`, `limit_conn_status` and `limit_conn_dry_run`.
 const EXAMPLE_OF_REFUSALS: &str = "
     limit_conn_zone $binary_remote_addr zone=addresses:10m;
 

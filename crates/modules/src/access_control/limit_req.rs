@@ -62,7 +62,7 @@ struct Limit {
     delay: u64,
 }
 
-/// Of lines about requests that wait: one step less severe than of those that are refused.
+/// The level of lines about requests that wait: one step less severe than that of refused requests.
 fn delay_log_level(refusal: &Refusal) -> LogLevel {
     match *refusal.log_level {
         LogLevel::Error => LogLevel::Warn,

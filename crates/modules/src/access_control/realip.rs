@@ -72,7 +72,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `set_real_ip_from`, `real_ip_header` and `real_ip_recursive`.
+/// The example of `set_real_ip_from`, `real_ip_header` and `real_ip_recursive`.
 const EXAMPLE_OF_BEHIND_BALANCERS: &str = "
     # Behind two balancers, which append to X-Forwarded-For.
     set_real_ip_from 192.0.2.0/24;

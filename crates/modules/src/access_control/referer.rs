@@ -110,8 +110,8 @@ settings! {
 #[derive(Default)]
 struct Lists {
     nearest: Setting<Arc<List>>,
-    /// Those of the levels around, the outermost first: where a list has no expressions theirs hold, as in
-    /// nginx.
+    /// The lists of the levels around, the outermost first: if a list has no expressions, theirs are used, as
+    /// in nginx.
     outer: Vec<Arc<List>>,
 }
 

@@ -82,7 +82,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `secure_link` and `secure_link_md5`.
+/// The example of `secure_link` and `secure_link_md5`.
 const EXAMPLE_OF_SIGNED_LINKS: &str = r#"
     location /files/ {
         # /files/a.zip?md5=…&expires=1893456000

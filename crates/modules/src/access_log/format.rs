@@ -13,7 +13,7 @@ use clearway_message::Known;
 
 /// Room for a line whose format has not been used yet, bytes.
 const LINE_BYTES_USUAL: usize = 256;
-/// More than this is not set aside ahead, bytes: one long line does not make all others large.
+/// The most bytes that are allocated ahead for a line: one long line does not make all others large.
 const LINE_BYTES_AHEAD_MAX: usize = 4096;
 
 /// A format with its name.

@@ -92,7 +92,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `log_format` and `access_log`.
+/// The example of `log_format` and `access_log`.
 const EXAMPLE_OF_LOGS: &str = r#"
     log_format timed '$remote_addr "$request" $status $body_bytes_sent $request_time';
 

@@ -80,7 +80,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `mp4`, `mp4_buffer_size`, `mp4_max_buffer_size` and `mp4_start_key_frame`.
+/// The example of `mp4`, `mp4_buffer_size`, `mp4_max_buffer_size` and `mp4_start_key_frame`.
 const EXAMPLE_OF_VIDEO: &str = "
     location /video/ {
         mp4;

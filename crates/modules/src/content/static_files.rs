@@ -176,7 +176,7 @@ pub(crate) enum FileToSend {
     /// The copy, as the file has not changed since.
     Copy(Arc<FileCopy>),
     Opened(Opened, FileAccess),
-    /// Of the cache of open files.
+    /// A file of the cache of open files.
     Shared(Arc<OpenFile>),
 }
 

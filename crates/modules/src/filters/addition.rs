@@ -62,7 +62,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `add_before_body`, `add_after_body` and `addition_types`.
+/// The example of `add_before_body`, `add_after_body` and `addition_types`.
 const EXAMPLE_OF_AROUND: &str = "
     location / {
         add_before_body /parts/top.html;

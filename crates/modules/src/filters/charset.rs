@@ -123,7 +123,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `charset`, `source_charset`, `override_charset` and `charset_types`.
+/// The example of `charset`, `source_charset`, `override_charset` and `charset_types`.
 const EXAMPLE_OF_CHARSETS: &str = "
     charset_map koi8-r utf-8 {
         C0 D18E;

@@ -59,7 +59,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `gunzip` and `gunzip_buffers`.
+/// The example of `gunzip` and `gunzip_buffers`.
 const EXAMPLE_OF_GUNZIP: &str = "
     location /assets/ {
         gzip_static always;

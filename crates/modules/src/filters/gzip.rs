@@ -159,7 +159,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `gzip`, `gzip_types`, `gzip_comp_level` and `gzip_min_length`.
+/// The example of `gzip`, `gzip_types`, `gzip_comp_level` and `gzip_min_length`.
 const EXAMPLE_OF_GZIP: &str = "
     gzip on;
     gzip_types text/css application/javascript application/json image/svg+xml;
@@ -167,7 +167,7 @@ const EXAMPLE_OF_GZIP: &str = "
     gzip_min_length 1000;
     gzip_vary on;";
 
-/// Of `gzip_buffers`, `gzip_window`, `postpone_gzipping` and `gzip_no_buffer`.
+/// The example of `gzip_buffers`, `gzip_window`, `postpone_gzipping` and `gzip_no_buffer`.
 const EXAMPLE_OF_BUFFERS: &str = "
     gzip on;
     gzip_buffers 16 8k;

@@ -113,7 +113,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `add_header` and `add_header_inherit`.
+/// The example of `add_header` and `add_header_inherit`.
 const EXAMPLE_OF_HEADERS: &str = "
     add_header X-Frame-Options DENY always;
 
@@ -125,7 +125,7 @@ const EXAMPLE_OF_HEADERS: &str = "
         }
     }";
 
-/// Of `add_trailer` and `add_trailer_inherit`.
+/// The example of `add_trailer` and `add_trailer_inherit`.
 const EXAMPLE_OF_TRAILERS: &str = "
     add_trailer X-Served-By $hostname;
 

@@ -97,7 +97,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `sub_filter`, `sub_filter_types`, `sub_filter_once` and `sub_filter_last_modified`.
+/// The example of `sub_filter`, `sub_filter_types`, `sub_filter_once` and `sub_filter_last_modified`.
 const EXAMPLE_OF_REPLACEMENTS: &str = r#"
     location / {
         sub_filter "</head>" "<script src=/stats.js></script></head>";

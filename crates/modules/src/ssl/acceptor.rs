@@ -26,7 +26,7 @@ pub(crate) struct Acceptor {
     pub(crate) context: Arc<Context>,
     /// A context without certificates, for servers whose certificates Lua sets.
     pub(crate) bare: Option<Arc<Context>>,
-    /// Of the certificates that the context has.
+    /// The keys of the certificates that the context has.
     pub(crate) keys: Keys,
     /// Certificates that depend on the client, instead.
     pub(crate) named: Option<Named>,

@@ -560,7 +560,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `ssl_certificate` and `ssl_certificate_key`.
+/// The example of `ssl_certificate` and `ssl_certificate_key`.
 const EXAMPLE_OF_CERTIFICATE: &str = "
     server {
         listen 443 ssl;
@@ -568,7 +568,7 @@ const EXAMPLE_OF_CERTIFICATE: &str = "
         ssl_certificate_key example.com.key;
     }";
 
-/// Of `ssl_verify_depth`, `ssl_client_certificate` and `ssl_crl`.
+/// The example of `ssl_verify_depth`, `ssl_client_certificate` and `ssl_crl`.
 const EXAMPLE_OF_CLIENTS: &str = "
     server {
         listen 443 ssl;
@@ -580,7 +580,7 @@ const EXAMPLE_OF_CLIENTS: &str = "
         ssl_crl revoked.pem;
     }";
 
-/// Of `ssl_session_cache` and `ssl_session_timeout`.
+/// The example of `ssl_session_cache` and `ssl_session_timeout`.
 const EXAMPLE_OF_SESSIONS: &str = "
     server {
         listen 443 ssl;
@@ -590,7 +590,7 @@ const EXAMPLE_OF_SESSIONS: &str = "
         ssl_session_timeout 1h;
     }";
 
-/// Of `ssl_stapling` and `ssl_stapling_verify`.
+/// The example of `ssl_stapling` and `ssl_stapling_verify`.
 const EXAMPLE_OF_STAPLING: &str = "
     server {
         listen 443 ssl;

@@ -45,7 +45,7 @@ pub(crate) struct NoResponder {
 }
 
 impl Responder {
-    /// Of a URL, which may only begin with `http://`. Names are looked up: loading only.
+    /// The responder of a URL, which may only begin with `http://`. Names are looked up: loading only.
     ///
     /// # Errors
     /// nginx's words for what is wrong with it.

@@ -601,7 +601,7 @@ struct Seal {
     sha1: Sha1,
     /// For which servers a session is good.
     scope: [u8; 32],
-    /// Of `ssl_conf_command Certificate`, until its key is named.
+    /// The certificate of `ssl_conf_command Certificate`, until its key is named.
     pending_certificate: Option<Vec<u8>>,
 }
 

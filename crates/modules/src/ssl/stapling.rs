@@ -36,10 +36,10 @@ pub fn start(connector: Connector) {
     let _ = CONNECTOR.set(connector);
 }
 
-/// Of one server.
+/// The stapling of one server.
 pub(crate) struct Stapling {
     pub(crate) of_pairs: Vec<OfPair>,
-    /// Of which certificates clients are told nothing, and why.
+    /// Warnings about certificates for which clients get no staple, with the reason.
     pub(crate) warnings: Vec<String>,
     /// Judges answers.
     pub(crate) pool: Option<Arc<Pool>>,

@@ -77,7 +77,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `modern_browser`, `ancient_browser`, `modern_browser_value` and `ancient_browser_value`.
+/// The example of `modern_browser`, `ancient_browser`, `modern_browser_value` and `ancient_browser_value`.
 const EXAMPLE_OF_BROWSERS: &str = "
     modern_browser msie 9.0;
     modern_browser gecko 1.9;
@@ -228,7 +228,7 @@ fn read_modern(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(),
         return Err(directive.error(message(&[&"invalid browser version \"", version, &"\""])));
     }
     modern.versions.push((kind, parsed.number));
-    // Of a browser that is listed twice the first one counts.
+    // If a browser is listed twice, the first entry counts.
     modern.versions.sort_by_key(|&(kind, _)| kind);
     Ok(())
 }

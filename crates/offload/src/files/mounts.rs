@@ -33,7 +33,7 @@ pub(super) enum Class {
     Telling = 2,
     /// A local disk behind something that does not tell (overlayfs): what was read lately is known.
     Mute = 3,
-    /// Others are asked for every call, or nobody knows: never on a loop.
+    /// Another machine is asked for every call, or the file system is not known: never on a loop.
     Remote = 4,
 }
 

@@ -25,7 +25,7 @@ impl Hasher {
         Self(OnceLock::new())
     }
 
-    /// Of a text and a number.
+    /// The hash of a text and a number.
     pub(super) fn of_bytes(&self, text: &[u8], more: u64) -> u64 {
         let (words, rest) = text.as_chunks::<8>();
         let mut last = [0; 8];
@@ -35,7 +35,7 @@ impl Hasher {
         mix(hash, u64::from_le_bytes(last))
     }
 
-    /// Of a block of a file.
+    /// The hash of a block of a file.
     pub(super) fn of_place(&self, file: u64, block: u64) -> u64 {
         mix(mix(self.seed(), file), block)
     }

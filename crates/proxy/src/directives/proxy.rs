@@ -237,7 +237,7 @@ static DIRECTIVES: &[Spec<Load>] = pass_directives!(
     ]
 );
 
-/// Of `proxy_pass` and `proxy_set_header`.
+/// The example of `proxy_pass` and `proxy_set_header`.
 const EXAMPLE_OF_HEADERS: &str = "
     location /app/ {
         proxy_pass http://127.0.0.1:8080/;
@@ -245,7 +245,7 @@ const EXAMPLE_OF_HEADERS: &str = "
         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
     }";
 
-/// Of `proxy_set_body` and `proxy_method`.
+/// The example of `proxy_set_body` and `proxy_method`.
 const EXAMPLE_OF_BODIES: &str = r#"
     location /app/ {
         proxy_pass http://127.0.0.1:8080/;

@@ -20,7 +20,7 @@ use crate::upstreams::{Choice, Destination, Question};
 pub(super) trait Family {
     type Protocol: Protocol;
 
-    /// More about where a request goes than its server.
+    /// Facts about the target of a request beyond its server.
     type Target<'c>;
 
     /// The settings that all families have, of this one.

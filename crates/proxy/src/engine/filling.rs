@@ -62,7 +62,7 @@ pub(super) enum Length {
 }
 
 enum Stage {
-    /// More may be written.
+    /// More bytes may be written.
     Open(Filling),
     Writing(Task<Result<Filling, DiskError>>),
     /// The file has its name, or there is none.

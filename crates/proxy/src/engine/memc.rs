@@ -158,7 +158,7 @@ pub(super) enum Memc {
 pub(super) struct Line {
     command: Command,
     reply: Option<Reply>,
-    /// Of its bytes.
+    /// How many of its bytes are left.
     left: usize,
 }
 

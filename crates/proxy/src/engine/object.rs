@@ -31,9 +31,9 @@ pub(super) struct Cached {
     pub(super) keepable: Keepable,
     /// The object that is there and may not be used any longer.
     pub(super) stale: Option<Box<Stale>>,
-    /// Others find this request as the one that fetches the response.
+    /// Other requests find this request as the one that fetches the response.
     pub(super) lead: Option<Led<Growing>>,
-    /// Others know that the response is being renewed.
+    /// Other requests find that the response is being renewed.
     pub(super) update: Option<Updating>,
     /// The pool of `aio threads=`; without it the disk's own pool works.
     pub(super) pool: Option<Arc<Pool>>,

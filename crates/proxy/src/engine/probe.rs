@@ -336,7 +336,7 @@ impl<P: Protocol> Conversation<P> {
                 Ok(progress) => progress,
                 Err(fault) => {
                     let text = self.protocol.describe_head(fault, &self.input);
-                    // Of errors that were caught the log has what there is to say.
+                    // For errors that were caught the log has the details.
                     return Err(text.map_or_else(|| "errors of upstream".to_owned(), |text| text.to_string()));
                 }
             };

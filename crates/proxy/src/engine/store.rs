@@ -70,7 +70,7 @@ pub(super) struct Keeping {
 }
 
 enum Stage {
-    /// More may come.
+    /// More bytes may come.
     Open(Spool),
     Writing(Work<Spool>, Then),
     /// The file gets its path.

@@ -90,7 +90,7 @@ pub(crate) fn keep_for_redirect(head: &mut ResponseHead<'_>, from: &Received<'_>
             | Known::CacheControl
             | Known::Expires
             | Known::AcceptRanges => {
-                // Of those that may be there once the later one counts.
+                // If a header that may appear once appears twice, the later one counts.
                 if !matches!(line.known, Known::SetCookie | Known::CacheControl) {
                     head.headers.remove(HeaderName::new(name));
                 }

@@ -136,8 +136,8 @@ impl Wanted {
         wanted
     }
 
-    /// Of words that contradict each other nginx has an order of its own: what sets a flag wins, and the
-    /// strictest.
+    /// For contradicting words nginx has an order of its own: a word that sets a flag wins, then the
+    /// strictest one.
     fn add(&mut self, word: &[u8]) {
         let with = |flag: Flag, other: Flag| if flag == Flag::Set { flag } else { other };
         match word {

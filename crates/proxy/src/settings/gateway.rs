@@ -73,7 +73,7 @@ pub(crate) const HIDDEN_WITH_STATUS: &[&str] = &[
 ];
 
 settings! {
-    /// Of `fastcgi_…`.
+    /// The settings of `fastcgi_…`.
     pub(crate) struct FastCgiConf {
         pub(crate) target: Passed<ServerSaid>,
         pub(crate) index: Setting<Bytes>,
@@ -86,7 +86,7 @@ settings! {
 }
 
 settings! {
-    /// Of `scgi_…`.
+    /// The settings of `scgi_…`.
     pub(crate) struct ScgiConf {
         pub(crate) target: Passed<ServerSaid>,
         pub(crate) params: Setting<Vec<Param>>,
@@ -95,7 +95,7 @@ settings! {
 }
 
 settings! {
-    /// Of `uwsgi_…`.
+    /// The settings of `uwsgi_…`.
     pub(crate) struct UwsgiConf {
         pub(crate) target: Passed<UwsgiServer>,
         pub(crate) params: Setting<Vec<Param>>,
@@ -106,7 +106,7 @@ settings! {
 }
 
 settings! {
-    /// Of `memcached_…`.
+    /// The settings of `memcached_…`.
     pub(crate) struct MemcachedConf {
         pub(crate) target: Passed<KeyServer>,
         /// 0: flags are not looked at.
@@ -115,7 +115,7 @@ settings! {
 }
 
 settings! {
-    /// Of `memc_…`.
+    /// The settings of `memc_…`.
     pub(crate) struct MemcConf {
         pub(crate) target: Passed<ServerSaid>,
         /// The commands that are allowed; none: all are.
@@ -124,7 +124,7 @@ settings! {
 }
 
 settings! {
-    /// Of `tunnel_…`.
+    /// The settings of `tunnel_…`.
     pub(crate) struct TunnelConf {
         pub(crate) target: Passed<ServerSaid>,
     }

@@ -5,7 +5,7 @@ use clearway_message::Known;
 /// A set of header names.
 #[derive(Debug, Default)]
 pub(crate) struct NameSet {
-    /// Of [`Known::bit`].
+    /// The known headers, as bits of [`Known::bit`].
     known: u64,
     others: Vec<Box<[u8]>>,
 }

@@ -153,7 +153,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Of an address behind a scheme.
+    /// The target of an address behind a scheme.
     pub(crate) fn new(scheme: Scheme, address: &Bytes, url: &Url) -> Self {
         let host = address.slice(url.host.clone());
         let port = match (url.kind, &url.port_text) {

@@ -298,7 +298,7 @@ pub(crate) fn unresolved(load: &mut Load) -> Unresolved {
 }
 
 impl HttpResolver {
-    /// Of `http`, which is no location being read by now.
+    /// The groups of `http`: at this point no location is being read.
     fn of(load: &mut Load) -> Self {
         let conf = load.location(&RESOLVER_CONF);
         Self { resolver: (*conf.resolver).clone(), timeout: *conf.resolver_timeout }

@@ -42,7 +42,7 @@ pub(crate) enum NotEdited {
     Refused(Refused),
     /// The zone has no room for it.
     NoRoom,
-    /// Others were faster, or too many processes use the zone.
+    /// Other processes were faster, or too many processes use the zone.
     Busy,
 }
 

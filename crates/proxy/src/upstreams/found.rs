@@ -106,7 +106,7 @@ impl FoundGroups {
     /// All servers, with what their groups are called: the name as it was written, and the port.
     pub(crate) fn visit(&self, visit: &mut dyn FnMut(&str, &Peer)) {
         for found in self.places.iter().filter_map(ArcSwapOption::load_full) {
-            // Others cannot be told apart when they are shown.
+            // Groups without a name in UTF-8 cannot be told apart when they are shown.
             let Ok(host) = std::str::from_utf8(&found.host) else { continue };
             let name = if found.port == 0 { host.to_owned() } else { format!("{host}:{}", found.port) };
             found.group.peers().for_each(|peer| visit(&name, peer));

@@ -56,7 +56,7 @@ impl ServerDraft {
 pub(crate) struct Lookup {
     pub(crate) host: Bytes,
     pub(crate) port: u16,
-    /// Whose service of that name it is.
+    /// The service whose servers the line names.
     pub(crate) service: Option<Bytes>,
     /// Whether it was only unknown when the configuration was loaded (`upstream_start_unresolved`).
     pub(crate) is_late: bool,

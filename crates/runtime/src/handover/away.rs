@@ -17,7 +17,7 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
-    /// Of a poll of thread `tid` that begins just now.
+    /// The state of a poll of thread `tid` that begins just now.
     pub(crate) fn now(tid: u32) -> Self {
         let now = clock::monotonic_ns();
         Self { since_ns: now, seen_ns: now, cpu_ns: thread::cpu_ns(tid).unwrap_or(0) }

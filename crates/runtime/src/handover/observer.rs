@@ -74,9 +74,9 @@ pub struct StuckPoll {
     pub cpu_ns: u64,
     /// No frame below this address of the thread's stack is of interest.
     pub stack_base: usize,
-    /// Of the loop that is, or was, held.
+    /// The word of the loop that is, or was, held.
     pub(crate) word: &'static Word,
-    /// Of the carrier that polls.
+    /// The state of the carrier that polls.
     pub(crate) away: &'static Away,
 }
 

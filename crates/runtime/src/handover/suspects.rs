@@ -27,7 +27,7 @@ const STRANGE_POLLS: u64 = 8;
 const SCORE_MASK: u64 = 0xf;
 const BURNS: u64 = 0x10;
 
-/// Of a suspect: a poll that was away from the start has blocked as well, for long.
+/// A bit of a suspect: a poll that was away from the start has also blocked for long.
 const REPEATS: u64 = 0x40;
 const TIME_SHIFT: u32 = 8;
 

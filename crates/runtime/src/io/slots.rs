@@ -86,7 +86,7 @@ impl Interest {
     }
 }
 
-/// Whose turn it is to add a descriptor to epoll.
+/// The thread whose turn it is to add a descriptor to epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adding {
     /// The caller's, which says how it went ([`Slot::end_add`]).

@@ -24,7 +24,7 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Of a connection that begins, with what is said where no location is known.
+    /// The deadlines of a connection that begins, with the settings that hold before a location is known.
     pub(super) fn new(conn: &Conn, core: &CoreLocation) -> Self {
         let header_timeout_ms = *conn.setup.server_core().client_header_timeout_ms;
         Self {

@@ -31,7 +31,7 @@ const ORDER_LIMIT: Duration = Duration::from_millis(100);
 pub(crate) struct Builder {
     files: HandedFiles,
     writer: Arc<Writer>,
-    /// Of the logs that came with the last configuration.
+    /// The names of the logs that came with the last configuration.
     names: Vec<PathBuf>,
 }
 
@@ -108,8 +108,8 @@ impl Builder {
             let errno = Errno(&error);
             worker.lasting_log().log(Level::Alert, format_args!("listening on a loop failed {errno}"));
         }
-        // Those that a configuration before still writes to are opened by the worker as well if they are
-        // asked for again: it must find them here.
+        // Logs that an earlier configuration still writes to are opened by the worker as well if they are
+        // asked for again: it must find their names here.
         let live = self.writer.files().unwrap_or_default();
         self.files
             .keep(|path| self.names.iter().chain(live.iter().map(|(path, _)| path)).any(|name| name == path));

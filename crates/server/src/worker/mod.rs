@@ -150,7 +150,7 @@ pub(crate) struct Worker {
     /// Listeners that were removed, for as long as they have connections.
     retired: Vec<Weak<Listener>>,
     ended: Arc<Ended>,
-    /// Of configurations that ended without having had anything to serve.
+    /// The identities of configurations that ended without having had anything to serve.
     unserved: Vec<Arc<Identities>>,
     /// Configurations that only timers of Lua use.
     ending: Vec<GenerationParts>,

@@ -82,7 +82,7 @@ struct Process {
     /// Built, and the master has not decided yet.
     prepared: Option<Prepared>,
     state: ProcessState,
-    /// Of an agent that is told to end: when it is not waited for any more.
+    /// The time at which the master no longer waits for an agent that was told to end.
     over_at: Option<Instant>,
     connected: bool,
 }

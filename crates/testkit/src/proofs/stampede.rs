@@ -16,7 +16,7 @@ use crate::{Address, Binary, Server, Setup};
 
 /// The length of the pattern that bodies repeat, bytes.
 const PATTERN_BYTES: usize = 64 * 1024;
-/// Of a thread that does no more than read and write.
+/// The stack of a thread that only reads and writes, bytes.
 const STACK_BYTES: usize = 256 * 1024;
 /// Threads in which the clients live.
 const THREADS: usize = 2;

@@ -15,7 +15,7 @@ use crate::{Binary, Server, Setup, wait_until};
 const ANSWERS_BETWEEN: u64 = 20;
 /// How many tunnels say something between two reloads.
 const SAY_BETWEEN: usize = 10;
-/// Of a thread of the origin, bytes.
+/// The stack of a thread of the origin, bytes.
 const STACK_BYTES: usize = 64 * 1024;
 
 const UPGRADE: &[u8] = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";

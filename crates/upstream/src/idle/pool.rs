@@ -51,7 +51,7 @@ pub struct PoolCounts {
     pub idle: u64,
     /// Requests that found one.
     pub reused: u64,
-    /// Of those, how many on another loop.
+    /// How many of those were on another loop.
     pub moved: u64,
     /// Requests that found none.
     pub missed: u64,
@@ -261,7 +261,8 @@ impl Pool {
         }
         connection.idle_since_ms = now_ms;
         connection.transport.offer();
-        // Those above the limit were in use just now; the keeper closes them, unless they soon are again.
+        // Connections above the limit were in use just now; the keeper closes them, unless they are used
+        // again soon.
         let factor = if connections_max < EXCESS_FROM { 1 } else { EXCESS_FACTOR };
         let hard_max = connections_max.saturating_mul(factor);
         if self.count.fetch_add(1, Ordering::Relaxed) >= hard_max {

@@ -76,7 +76,7 @@ impl<T> Shelf<T> {
                 if self.tags[at].load(Ordering::Relaxed) == tag {
                     return self.take_at(at);
                 }
-                // Others have emptied and filled the place meanwhile.
+                // Other threads have emptied and filled the place meanwhile.
                 self.full.fetch_or(bit, Ordering::Release);
             }
             at += 1;

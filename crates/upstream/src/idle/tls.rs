@@ -261,8 +261,9 @@ impl TlsStream {
         is_idle && matches!(self.end, End::Open) && is_silent(&self.socket)
     }
 
-    /// Of bytes on the wire, acknowledged since it was made: how many bytes of content those stand for, at
-    /// least one more than those of earlier requests if any of the present one is among them.
+    /// How many bytes of content stand for `wire` bytes that were acknowledged since the connection was made.
+    /// This is at least one more than the content of earlier requests if any of the bytes is of the present
+    /// one.
     pub(super) fn content_of(&self, wire: u64) -> u64 {
         if wire <= self.before.wire { self.before.content.min(wire) } else { self.before.content + 1 }
     }

@@ -48,7 +48,8 @@ const BUCKETS_PER_PAGE: usize = if cfg!(loom) { 1 } else { 16 };
 /// Words that say what a page is.
 pub(crate) const PAGE_NOTE_WORDS: usize = 4;
 
-/// Of nginx's allocator on a 64-bit machine: its own record, and what it keeps of each class and page.
+/// The overhead of nginx's allocator on a 64-bit machine: its own record, and its records of each class and
+/// page.
 const SLAB_POOL_BYTES: usize = 200;
 const SLAB_CLASSES_BYTES: usize = 9 * (24 + 32);
 const SLAB_PAGE_BYTES: usize = 24;

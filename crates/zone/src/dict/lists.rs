@@ -147,7 +147,7 @@ fn add(writer: &mut Writer<'_>, list: Entry, item: usize, end: End) {
     }
 }
 
-/// Of two items or more.
+/// Takes an item from a list of two items or more.
 fn take(writer: &mut Writer<'_>, list: Entry, item: usize, end: End) {
     let (ends, links) = (writer.read(list.value_at()), writer.read(item + LINKS));
     match end {

@@ -173,7 +173,7 @@ impl Writer<'_> {
         words[JOURNAL_LEN_AT].store(0, Ordering::Release);
     }
 
-    /// Of one that had no more to do than one store: it was done or not.
+    /// Frees the stripe of a dead writer that had only one store left to do: that is done, or has not begun.
     fn free_if_dead(&self, stripe: usize) {
         let word = &self.memory.words[stripe_at(stripe)];
         let present = word.load(Ordering::Acquire);
@@ -193,7 +193,7 @@ impl Writer<'_> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        // More than nothing is there only where a panic came in between.
+        // The journal has entries here only if a panic came in between.
         if self.memory.words[JOURNAL_LEN_AT].load(Ordering::Relaxed) != 0 {
             self.undo();
         }

@@ -10,7 +10,7 @@ use crate::sync::AtomicU64;
 const NOW: u64 = 1_000;
 const PAGES: usize = 3;
 const A: Key<'static> = Key { bytes: b"a", hash: 1 };
-/// Of the other stripe.
+/// A key of the other stripe.
 const B: Key<'static> = Key { bytes: b"b", hash: 1 << 32 | 1 };
 
 /// Two processes have places; whatever a third one holds is nobody's.

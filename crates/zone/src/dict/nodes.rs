@@ -58,7 +58,7 @@ pub(crate) struct Entry {
     pub(crate) at: usize,
     pub(crate) kind: u8,
     pub(crate) key_len: usize,
-    /// Of a list how many items.
+    /// The number of items of a list.
     pub(crate) len: usize,
     pub(crate) flags: u32,
     /// Milliseconds since 1970; 0: never.

@@ -15,7 +15,7 @@ const FREE_LAST: u32 = 2;
 const CHUNKS: u32 = 3;
 const WHOLE: u32 = 4;
 
-/// Of a page's note: neighbours in its list, from 1, and which chunks are in use.
+/// A page's note: neighbours in its list, from 1, and which chunks are in use.
 const LINKS: usize = 1;
 const USED: usize = 2;
 
@@ -126,7 +126,7 @@ impl Writer<'_> {
                 self.list_behind(page, page + count);
             }
             self.unlist(FREE_LIST_AT, page);
-            // Those in between are noted as within already.
+            // The pages in between are noted as within already.
             self.write(layout.note(page + count - 1), pair(WITHIN, 0));
             self.write(FREE_PAGES_AT, self.read(FREE_PAGES_AT) - count as u64);
             return Some(page);

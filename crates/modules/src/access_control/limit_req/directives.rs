@@ -80,7 +80,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `limit_req_zone` and `limit_req`.
+/// The example of `limit_req_zone` and `limit_req`.
 const EXAMPLE_OF_ZONE: &str = "
     limit_req_zone $binary_remote_addr zone=logins:10m rate=1r/s;
 
@@ -91,7 +91,7 @@ const EXAMPLE_OF_ZONE: &str = "
         }
     }";
 
-/// Of `limit_req_log_level`, `limit_req_status` and `limit_req_dry_run`.
+/// The example of `limit_req_log_level`, `limit_req_status` and `limit_req_dry_run`.
 const EXAMPLE_OF_REFUSALS: &str = "
     limit_req_zone $binary_remote_addr zone=searches:10m rate=30r/m;
 

@@ -85,7 +85,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `autoindex`, `autoindex_format`, `autoindex_localtime` and `autoindex_exact_size`.
+/// The example of `autoindex`, `autoindex_format`, `autoindex_localtime` and `autoindex_exact_size`.
 const EXAMPLE_OF_LISTING: &str = "
     location /pub/ {
         autoindex on;

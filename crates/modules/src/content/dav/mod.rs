@@ -94,7 +94,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `dav_methods`, `create_full_put_path`, `min_delete_depth` and `dav_access`.
+/// The example of `dav_methods`, `create_full_put_path`, `min_delete_depth` and `dav_access`.
 const EXAMPLE_OF_FILES: &str = "
     location /files/ {
         root /data;

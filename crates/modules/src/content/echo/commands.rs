@@ -7,7 +7,7 @@ use clearway_http::{Answer, Chunk, Exchange, Mark, Pushed, Ranges, Redirect, Ste
 use super::subrequests::{self, target};
 use super::{Command, ECHO_CONF, EchoState, STATE, Verb};
 
-/// Of a body in a file that is answered with, bytes at a time.
+/// The size of the pieces in which a body in a file is sent back, bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Texts that a loop of `echo_foreach_split` is for.
@@ -217,7 +217,7 @@ async fn sleep(exchange: &mut Exchange<'_, '_>, arguments: &[Vec<u8>]) -> Result
     Ok(())
 }
 
-/// Of seconds with up to three decimal places.
+/// The milliseconds in a text of seconds with up to three decimal places.
 fn milliseconds(text: &[u8]) -> Option<u64> {
     let (whole, part) = match text.iter().position(|&byte| byte == b'.') {
         Some(dot) => (&text[..dot], &text[dot + 1..]),

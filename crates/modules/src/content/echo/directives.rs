@@ -294,7 +294,7 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `echo_before_body` and `echo_after_body`.
+/// The example of `echo_before_body` and `echo_after_body`.
 const EXAMPLE_OF_AROUND: &str = "
     location /framed/ {
         echo_before_body \"-- begin --\";

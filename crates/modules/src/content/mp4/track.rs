@@ -72,9 +72,9 @@ pub(super) struct Track<'a> {
     pub(super) offsets: Option<Offsets>,
     /// Units of a second in the media.
     pub(super) timescale: u64,
-    /// Of the media, in its units.
+    /// The duration of the media, in its units.
     pub(super) duration: u64,
-    /// Of the track, in units of the movie.
+    /// The duration of the track, in units of the movie.
     pub(super) movie_duration: u64,
     /// Atoms with others in them that there were.
     seen: Vec<[u8; 4]>,
@@ -134,7 +134,7 @@ struct Reading<'a> {
     movie_timescale: u64,
 }
 
-/// Whose atoms are read.
+/// The atom whose children are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parent {
     Track,

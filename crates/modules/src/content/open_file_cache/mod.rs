@@ -111,7 +111,8 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `open_file_cache`, `open_file_cache_valid`, `open_file_cache_min_uses` and `open_file_cache_errors`.
+/// The example of `open_file_cache`, `open_file_cache_valid`, `open_file_cache_min_uses` and
+/// `open_file_cache_errors`.
 const EXAMPLE_OF_CACHE: &str = "
     open_file_cache max=10000 inactive=20s;
     open_file_cache_valid 30s;

@@ -6,7 +6,7 @@ use clearway_metrics::{BUCKETS, Durations, Family, Labels, Value, bound_us};
 
 use super::PREFIX;
 
-/// Of the bounds of buckets so many go into one that is shown: one for each power of two.
+/// So many bounds of buckets are merged into one that is shown: one for each power of two.
 const BOUNDS_MERGED: usize = 2;
 
 /// Writes the text in front of the values of a metric.

@@ -87,7 +87,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `gzip_http_version`, `gzip_proxied` and `gzip_disable`.
+/// The example of `gzip_http_version`, `gzip_proxied` and `gzip_disable`.
 const EXAMPLE_OF_ACCEPTANCE: &str = r#"
     gzip on;
     gzip_http_version 1.0;

@@ -12,7 +12,7 @@ pub fn check(input: &[u8]) {
     for comparison in [Comparison::Strong, Comparison::Weak] {
         assert_eq!(is_listed(list, None, comparison), list == b"*");
         let found = is_listed(list, Some(tag), comparison);
-        // Such a tag is none, and no item of a list is like it.
+        // A tag of this form is not valid, and no item of a list equals it.
         if tag.contains(&b',') || bare(tag, comparison).first().is_some_and(u8::is_ascii_whitespace) {
             continue;
         }

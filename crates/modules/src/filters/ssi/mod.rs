@@ -157,7 +157,7 @@ static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `ssi`, `ssi_silent_errors`, `ssi_value_length`, `ssi_types` and `ssi_last_modified`.
+/// The example of `ssi`, `ssi_silent_errors`, `ssi_value_length`, `ssi_types` and `ssi_last_modified`.
 const EXAMPLE_OF_INCLUDES: &str = "
     location / {
         ssi on;
@@ -281,7 +281,7 @@ struct Waiting {
 enum Pause {
     /// It does.
     None,
-    /// Others have their turn.
+    /// Other tasks have their turn.
     Turn,
     Subrequest(Waiting),
 }

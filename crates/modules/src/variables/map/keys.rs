@@ -15,7 +15,7 @@ pub(super) struct Keys<T> {
 }
 
 impl<T> FromIterator<(Bytes, T)> for Keys<T> {
-    /// Of keys that are the same in any case the first one counts.
+    /// If several keys differ only in case, the first one counts.
     fn from_iter<I: IntoIterator<Item = (Bytes, T)>>(entries: I) -> Self {
         let entries: Box<[_]> = entries.into_iter().collect();
         let mut slots = vec![None; (entries.len() * SLOTS_PER_KEY + 1).next_power_of_two()];

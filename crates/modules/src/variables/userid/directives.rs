@@ -139,7 +139,8 @@ pub(super) static DIRECTIVES: &[Spec<Load>] = &[
     },
 ];
 
-/// Of `userid`, `userid_name`, `userid_domain`, `userid_path`, `userid_expires` and `userid_flags`.
+/// The example of `userid`, `userid_name`, `userid_domain`, `userid_path`, `userid_expires` and
+/// `userid_flags`.
 const EXAMPLE_OF_COOKIE: &str = "
     userid on;
     userid_name uid;
@@ -148,7 +149,7 @@ const EXAMPLE_OF_COOKIE: &str = "
     userid_expires 365d;
     userid_flags secure httponly samesite=lax;";
 
-/// Of `userid_service`, `userid_p3p` and `userid_mark`.
+/// The example of `userid_service`, `userid_p3p` and `userid_mark`.
 const EXAMPLE_OF_MARKS: &str = r#"
     userid on;
     userid_mark 2;
