@@ -105,7 +105,7 @@ impl Args {
 pub struct Spec<C: 'static> {
     /// Its name.
     pub name: &'static str,
-    /// Where it may stand.
+    /// The contexts in which the directive may stand.
     pub contexts: Contexts,
     /// How many arguments it takes, and whether a block follows.
     pub args: Args,

@@ -18,7 +18,7 @@ impl std::error::Error for HasNul {}
 /// The parameters of a request on their way into a buffer.
 pub struct Request<'o> {
     out: &'o mut Vec<u8>,
-    /// Where they begin.
+    /// The index at which they begin.
     begin: usize,
     /// The first one that could not be said.
     wrong: Option<HasNul>,

@@ -9,7 +9,7 @@ const HEADER_BYTES: usize = 4;
 /// The parameters of a request on their way into a buffer.
 pub struct Request<'o> {
     out: &'o mut Vec<u8>,
-    /// Where they begin.
+    /// The index at which they begin.
     content: usize,
     modifiers: [u8; 2],
 }

@@ -60,7 +60,7 @@ pub struct Limits {
 /// The bytes that were received.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'i> {
-    /// Nothing more that is complete.
+    /// More bytes are needed.
     Need,
     /// An interim response (1xx), whose [head](Client::head) is there up to the next event.
     Interim(u32),

@@ -63,7 +63,7 @@ pub struct Limits {
 /// The bytes that were received.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'i> {
-    /// Nothing more that is complete.
+    /// More bytes are needed.
     Need,
     /// A request has begun; its head is to be [read](Connection::read_head) now.
     Head(u32, Rest),
@@ -104,7 +104,7 @@ enum Kind {
     Head,
     /// Trailers of one.
     Trailers,
-    /// Nothing that is wanted.
+    /// A frame that nobody needs.
     Dropped,
 }
 

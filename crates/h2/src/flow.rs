@@ -43,7 +43,7 @@ impl Window {
         self.add(i64::from(after) - i64::from(before))
     }
 
-    /// So many bytes were sent, or have come.
+    /// Notes that so many bytes were sent, or have come.
     ///
     /// # Errors
     /// There are more than the window allows; it stays as it was.

@@ -45,11 +45,11 @@ struct Entry {
 /// The rule that decides which stream is next.
 #[derive(Debug)]
 enum Order {
-    /// Rule 1.
+    /// Streams have equal turns (rule 1).
     Turns(VecDeque<u32>),
-    /// Rule 2.
+    /// Streams have levels of urgency (rule 2).
     Urgencies(Box<[Turns; Urgency::LEVELS]>),
-    /// Rule 3.
+    /// Streams have the tree of RFC 7540 (rule 3).
     Tree(Box<Tree>),
 }
 

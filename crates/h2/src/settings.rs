@@ -45,7 +45,7 @@ pub enum Push {
 pub enum Priorities {
     /// The tree of RFC 7540.
     Tree,
-    /// Not that.
+    /// The tree of RFC 7540 is not used.
     NoTree,
 }
 

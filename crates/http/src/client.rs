@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// Where it arrived.
+    /// The listener at which the client arrived.
     #[inline]
     pub fn listener(&self) -> &Listener {
         &self.listener

@@ -15,7 +15,7 @@ pub static NAME_SERVERS: ConfKey<NameServersConf> = ConfKey::new(Level::Location
 settings! {
     /// Name servers of a location.
     pub struct NameServersConf {
-        /// Which are asked.
+        /// The name servers that are asked.
         pub asked: Setting<Option<Arc<dyn NameServers>>>,
         /// How long they may take.
         pub timeout: Setting<Duration> = Duration::from_secs(30),
@@ -33,7 +33,7 @@ impl NameServersConf {
 /// The name servers of a location.
 #[derive(Clone)]
 pub struct AskedServers {
-    /// Nothing where the configuration names none.
+    /// The name servers; `None` if the configuration names none.
     pub servers: Option<Arc<dyn NameServers>>,
     /// How long they may take.
     pub timeout: Duration,

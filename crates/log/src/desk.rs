@@ -208,7 +208,7 @@ pub(crate) enum Patience {
 pub(crate) struct Told {
     /// The destination of the job.
     pub(crate) about: u64,
-    /// Not for that destination: it is in trouble.
+    /// Failures to be reported elsewhere, as the destination itself is in trouble.
     pub(crate) failures: Vec<Report>,
     /// For all.
     pub(crate) unopened: Option<OpenError>,

@@ -63,7 +63,7 @@ fn run(shared: &Arc<Shared>, blocking: &Blocking) {
     // A test that wrote and reads the log right afterwards finds the line there, also on a busy machine.
     let tid = thread::current();
     if let Ok(nice) = thread::nice(tid) {
-        // Where it is refused lines come a little later.
+        // If the policy is refused, lines come a little later.
         let _ = thread::schedule(tid, thread::Policy::Normal, nice, SLICE_US);
     }
     while let Some(duty) = stand_by(shared) {

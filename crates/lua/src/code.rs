@@ -84,7 +84,7 @@ impl Code {
         &self.chunk
     }
 
-    /// Where it is.
+    /// The source of the code.
     #[must_use]
     pub fn source(&self) -> &CodeSource {
         &self.source

@@ -15,7 +15,7 @@ use crate::vm::settings::LUA_CONF;
 /// The surroundings of code without a request, taken from its creator. Cloned for each run.
 #[derive(Clone)]
 pub(crate) struct AlonePlace {
-    /// Where it logs.
+    /// The logs that its lines go to.
     pub(crate) sinks: Arc<[Arc<dyn Sink>]>,
     pub(crate) tail: Tail,
     pub(crate) conf: AloneConf,

@@ -47,7 +47,7 @@ pub(crate) struct Pooled {
     /// `package.path` and `package.cpath` of the VM that has called first.
     paths: OnceLock<(Option<Bytes>, Option<Bytes>)>,
     pools: Vec<Arc<OfPool>>,
-    /// Rule 4, for all loops together.
+    /// The most VMs of all loops together (rule 4).
     most: Option<usize>,
     under_way: AtomicUsize,
     workers: u32,
@@ -60,7 +60,7 @@ pub(crate) struct OfPool {
     slots: Box<[OnceLock<Arc<OfSlot>>]>,
 }
 
-/// Rule 2.
+/// The state of one slot (rule 2).
 struct OfSlot {
     strand: Arc<Strand>,
     worker: Mutex<Option<Worker>>,
@@ -73,7 +73,7 @@ pub(crate) enum Which {
     Slot(usize),
 }
 
-/// Rule 4.
+/// The permit to have a VM (rule 4).
 struct Permit(Option<Arc<Pooled>>);
 
 impl Drop for Permit {
@@ -88,7 +88,7 @@ impl Drop for Permit {
 /// Why a call was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Rule 4.
+    /// No VM may be made now (rule 4).
     NoVm,
     /// Its pool has too many tasks, or ends.
     Pool(Error),
@@ -194,7 +194,7 @@ impl Pooled {
             },
         };
         let outcome = run(&worker, call, blocking);
-        // Rule 3.
+        // A poisoned VM is not kept (rule 3).
         (outcome, (!worker.is_poisoned()).then_some(worker))
     }
 }

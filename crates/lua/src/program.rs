@@ -135,7 +135,7 @@ enum ProgramState {
     Running(Option<Bell>),
     /// `None`: something else has taken its end.
     Ended(Option<Exit>),
-    /// Rule 2.
+    /// The program has ended (rule 2).
     Over,
 }
 
@@ -323,7 +323,7 @@ impl Program {
         matches!(*enter(&self.state), ProgramState::Running(_))
     }
 
-    /// Nothing wants it any more: it is killed if it runs, and its pipes are closed.
+    /// Nobody waits for the program any more: it is killed if it runs, and its pipes are closed.
     pub(crate) fn give_up(&self) {
         let was = std::mem::replace(&mut *enter(&self.state), ProgramState::Over);
         if matches!(was, ProgramState::Running(_)) {

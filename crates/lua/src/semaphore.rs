@@ -36,7 +36,7 @@ struct Waiting {
 pub(crate) enum Asked {
     /// There was something left.
     Taken,
-    /// Nothing was left, and there is no time to wait.
+    /// The count was 0, and there is no time to wait.
     Timeout,
     Waits(Waiter, Claim),
 }

@@ -170,7 +170,7 @@ pub(crate) struct Thread {
     number: Number,
     /// 0: nobody's, the entry thread.
     parent: usize,
-    /// Rule 3.
+    /// The coroutine (rule 3).
     pub(crate) coroutine: Option<Coroutine>,
     pub(crate) state: State,
     /// The thread that waits for it to be over.
@@ -188,7 +188,7 @@ impl Thread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Number {
     made: NonZeroU64,
-    /// Rule 1.
+    /// The identity of the thread (rule 1).
     id: usize,
 }
 
@@ -222,7 +222,7 @@ pub(crate) struct Threads {
     list: BTreeMap<usize, Box<Thread>>,
     /// In the order in which they are resumed.
     pub(crate) ready: VecDeque<Number>,
-    /// Rule 1.
+    /// Threads that have ended (rule 1).
     gone: HashSet<usize>,
     last: Option<NonZeroU64>,
     /// The number of threads that are not over.

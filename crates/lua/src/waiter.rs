@@ -27,7 +27,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Rule 1.
+    /// Leaves the wait with this outcome (rule 1).
     fn leave(&self, to: u8) -> bool {
         debug_assert!(matches!(to, WOKEN | OVER), "a waiter does not wait again");
         self.state.compare_exchange(WAITING, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -29,7 +29,7 @@ use crate::registry::Run;
 pub enum Interrupted {
     /// The next instruction of Lua raises an error, or yields.
     Armed,
-    /// Not where the thread is now; to be tried again.
+    /// The thread is not in this code now; to be tried again.
     NotHere,
 }
 

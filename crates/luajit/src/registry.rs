@@ -65,7 +65,7 @@ impl Presence {
         Self { slot }
     }
 
-    /// Rule 5; `u64::MAX` is no limit.
+    /// Sets the limits; `u64::MAX` is no limit (rule 5).
     pub(crate) fn set_limits_ns(&self, limit_ns: u64, slice_ns: u64) {
         let Some(slot) = self.slot.map(|index| &SLOTS[index]) else { return };
         slot.limit_ns.store(limit_ns, Ordering::Relaxed);

@@ -330,7 +330,7 @@ impl Vm {
         self.idle_max = most;
     }
 
-    /// Nothing is run in it any more.
+    /// Gives the VM up: no code runs in it any more.
     pub fn give_up(&mut self) {
         let main = self.main;
         // SAFETY: in mode Host, by the holder of the VM.

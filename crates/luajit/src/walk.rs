@@ -189,7 +189,7 @@ impl LuaStack {
         }
     }
 
-    /// Rule 2.
+    /// Walks the frames of one thread (rule 2).
     fn walk(&mut self, state: &ThreadView, inner: &Inner) -> Option<()> {
         let mut window = Window::default();
         let (mut base, mut next, mut is_pseudo) = (inner.base, inner.next, false);

@@ -29,7 +29,7 @@ pub enum Ranges {
 /// The request headers that a response depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Varies {
-    /// Nothing that caches have to be told.
+    /// No message for caches.
     #[default]
     No,
     /// `Accept-Encoding`.

@@ -74,7 +74,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Nothing counted.
+    /// A histogram without values.
     #[must_use]
     pub const fn new() -> Self {
         Self { counts: [const { AtomicU64::new(0) }; BUCKETS], sum_ns: AtomicU64::new(0) }

@@ -195,7 +195,7 @@ static REWRITE_CONF: ConfKey<RewriteConf> = ConfKey::new(Level::Location);
 
 settings! {
     struct RewriteConf {
-        /// Not inherited: what a server does it does before a location is looked for.
+        /// The code is not inherited: a server's code runs before a location is looked for.
         code: Own<Code>,
         place: Own<RewritePhase> = RewritePhase::Location,
         log: Setting<bool> = false,

@@ -192,7 +192,7 @@ enum Next {
     Another,
     /// None waits.
     Wait,
-    /// Nothing can be accepted for now.
+    /// No connection can be accepted for now.
     Rest,
 }
 
@@ -234,7 +234,7 @@ impl<S: ConnectionSource> Acceptor<S> {
         self.source.leave_others();
         let waits = self.stop.waits();
         if self.stop.is_removed() {
-            // Where that is not allowed, the owner of the sockets has done it.
+            // If that is not allowed, the owner of the sockets has done it.
             self.source.refuse_handshakes();
         }
         let end_ms = self.source.now_ms() + if waits { DRAIN_MS } else { 0 };

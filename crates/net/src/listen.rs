@@ -70,7 +70,7 @@ pub enum AddrError {
     InvalidPort,
     /// The second port is below the first.
     InvalidPortRange,
-    /// Nothing before the port.
+    /// No host in front of the port.
     NoHost,
     /// The text in brackets is no IPv6 address.
     InvalidIpv6,

@@ -45,7 +45,7 @@ struct Pipe(Mutex<PipeState>);
 
 struct PipeState {
     bytes: VecDeque<u8>,
-    /// So many bytes there may be.
+    /// The capacity, bytes.
     capacity: usize,
     end: End,
     call: Call,

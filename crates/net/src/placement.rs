@@ -55,7 +55,7 @@ impl MultiAccept {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct AcceptPolicy {
-    /// Which loop.
+    /// The index of the loop.
     index: usize,
     /// The loads of all loops; absent if there is one loop.
     peers: OnceLock<&'static [Self]>,
@@ -100,7 +100,7 @@ impl AcceptPolicy {
         policies
     }
 
-    /// Which loop it is of.
+    /// The index of its loop.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index

@@ -52,7 +52,7 @@ pub struct Url {
     pub port: u16,
     /// The path, with its slash or question mark; empty if there is none.
     pub path: Range<usize>,
-    /// Where it is; empty for names that are kept.
+    /// The addresses; empty for names that are kept.
     pub addresses: Vec<Remote>,
     /// Whether it is a unix socket.
     pub kind: UrlKind,

@@ -35,7 +35,7 @@ pub(crate) enum Slept {
 pub struct Bell {
     idle: AtomicU32,
     tokens: Futex,
-    /// Rule 7.
+    /// Whether a thread looks for jobs (rule 7).
     looking: AtomicBool,
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Places {
 pub(crate) struct Limits {
     /// The number of threads of the pool.
     pub(crate) threads: u32,
-    /// Rule 2.
+    /// The most jobs that may be held (rule 2).
     pub(crate) held_max: usize,
 }
 
@@ -80,7 +80,7 @@ struct Entered {
     running: u32,
     answered_ms: Option<u64>,
     held: VecDeque<Arc<dyn Run>>,
-    /// Rule 5: with how many held jobs they are looked through, and when they were.
+    /// The number of held jobs at which they are looked through, and the time when they were (rule 5).
     sweep_at: usize,
     swept_ms: u64,
 }
@@ -183,7 +183,7 @@ impl Places {
         self.released.load(Ordering::SeqCst) > 0
     }
 
-    /// Rule 4.
+    /// The threads beside those of the pool (rule 4).
     pub(crate) fn threads_beside(&self) -> u32 {
         self.beside.load(Ordering::Relaxed)
     }

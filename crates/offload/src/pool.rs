@@ -362,9 +362,9 @@ impl Default for Whose {
 pub(crate) enum Over {
     /// The pool is closed.
     Closed,
-    /// Rule 5: it was beside those of the pool. It was taken off the count.
+    /// The thread was beside those of the pool, and was taken off the count (rule 5).
     Surplus,
-    /// Rule 5 as well: it had nothing to do. It was taken off the count.
+    /// The thread had nothing to do, and was taken off the count (rule 5).
     Idle,
 }
 
@@ -375,7 +375,7 @@ pub(crate) struct Shared {
     queue: Lanes<Arc<dyn Run>>,
     places: Places,
     bell: Bell,
-    /// Rule 4.
+    /// Jobs that are pushed and not taken (rule 4).
     pending: AtomicUsize,
     pending_max: usize,
     queue_wait: Histogram,
@@ -533,7 +533,7 @@ impl Shared {
         closed && self.queue.len() == 0 && !self.places.has_released()
     }
 
-    /// Rule 1.
+    /// Starts a thread unless one is idle (rule 1).
     fn grow_unless_idle(&self, grow: &dyn Fn()) {
         if self.bell.idle() == 0 {
             grow();
@@ -622,7 +622,7 @@ impl Shared {
     }
 }
 
-/// Rule 1.
+/// Starts a thread (rule 1).
 fn grow(shared: &Arc<Shared>) {
     let allowed = shared.threads_allowed();
     let room = |n: u32| (n < allowed).then_some(n + 1);
@@ -650,7 +650,7 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     let run = move || {
         clearway_os::signal::block_all();
         if thread.config.nice != 0 {
-            // Where that is not permitted it computes as others do.
+            // If that is not permitted, the thread computes at the priority of others.
             let (own, nice) = (clearway_os::thread::current(), thread.config.nice);
             let _ = clearway_os::thread::schedule(own, clearway_os::thread::Policy::Normal, nice, 0);
         }

@@ -25,7 +25,7 @@ const JOBS_MAX: usize = 64;
 pub struct Strand {
     pool: Arc<Pool>,
     jobs: SegQueue<Arc<dyn Run>>,
-    /// Rule 1.
+    /// Jobs that are counted (rule 1).
     pending: AtomicUsize,
     /// Jobs that may wait.
     most: usize,
@@ -71,7 +71,7 @@ impl Strand {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Rule 2.
+    /// Works through the strand (rule 2).
     fn work(self: &Arc<Self>, blocking: &Blocking) {
         loop {
             for _ in 0..JOBS_MAX {
@@ -91,7 +91,7 @@ impl Strand {
         }
     }
 
-    /// Rule 3.
+    /// Refuses all jobs that are counted (rule 3).
     fn refuse_all(&self, error: Error) {
         loop {
             if let Some(job) = self.jobs.pop() {

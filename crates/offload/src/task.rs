@@ -179,7 +179,7 @@ pub(crate) trait Run: Send + Sync {
     /// When it was submitted, monotonic.
     fn submitted_ns(&self) -> u64;
 
-    /// Where it goes.
+    /// The place that the job goes to.
     fn at(&self) -> &At;
 
     /// Whether nobody waits for it any more.

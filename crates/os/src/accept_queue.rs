@@ -51,8 +51,8 @@ pub fn steer_to_first(socket: impl AsFd, count: u32) -> io::Result<()> {
 /// Has the kernel spread new connections by hash over all sockets that share the address, as at first.
 pub fn steer_to_all(socket: impl AsFd) {
     let none: libc::c_int = 0;
-    // Where nothing was attached there is nothing to take back.
-    // SAFETY: `none` is valid to read for its size; the option takes no data, but wants an int.
+    // If no program was attached, there is nothing to take back. SAFETY: `none` is valid to read for its
+    // size; the option takes no data, but wants an int.
     let _ = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -56,7 +56,7 @@ static TABLE: [Cell; CELLS] = [const {
 /// The data for a second look at an interrupted thread.
 #[derive(Clone, Debug)]
 pub struct Interrupted {
-    /// Where it was.
+    /// The registers of the interrupted thread.
     pub registers: Registers,
     /// The used part of its stack.
     pub stack: Range<usize>,

@@ -148,6 +148,6 @@ pub fn uncork(fd: BorrowedFd<'_>) {
 
 /// Has the connection reset when the socket is closed, and what was not sent by then dropped.
 pub fn reset_on_close(fd: BorrowedFd<'_>) {
-    // Where that cannot be had it is closed as usual.
+    // If the option cannot be set, the socket is closed as usual.
     let _ = rustix::net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO));
 }

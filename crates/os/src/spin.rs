@@ -17,7 +17,7 @@ const ASKED_EACH: u32 = 8;
 /// One in so many sleeps is preceded by a look, when earlier looks were in vain.
 const TRIAL_EACH: u32 = 64;
 
-/// So many looks have to find something for one that may be in vain.
+/// One look may be in vain for so many looks that find something.
 const VAIN: u32 = 8;
 
 /// Looks that are in vain in a row, at most, once much was found.

@@ -22,7 +22,7 @@ pub enum Doing {
         args: [usize; 6],
         /// Top of its stack.
         sp: usize,
-        /// Where it will go on.
+        /// The address at which the thread will go on.
         pc: usize,
     },
     /// The thread sleeps in the kernel for another reason: it touched memory that is being read from a disk.

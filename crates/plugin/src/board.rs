@@ -85,9 +85,9 @@ impl CallId {
 pub(crate) enum Found {
     /// A call, and how long its question is, bytes.
     Call(CallId, u32),
-    /// Nothing for now.
+    /// No message for now.
     Nothing,
-    /// Nothing any more.
+    /// No message any more.
     Closed,
 }
 

@@ -243,7 +243,7 @@ impl Shared {
         let Wanted { library, name, config, .. } = &self.wanted;
         let text = |text: &CString| OsStr::from_bytes(text.as_bytes()).to_owned();
         let environment = Environment { library: text(library), name: text(name), config: text(config) };
-        // Not by name: the file may be another one by now, or gone.
+        // Not by its name: under that name there may be another file by now, or none.
         let mut command = child::program("/proc/self/exe");
         environment.set(&mut command);
         let spawned = command.stdin(Stdio::from(desk.memory().try_clone_to_owned()?)).spawn()?;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::settings::proxy::Origin;
 
-/// Where it is kept.
+/// The key of the attempts among the contexts of a request.
 static ATTEMPTS: ContextKey<Attempts> = ContextKey::new(Lasts::ToTheEnd);
 
 /// The attempts of one request.
@@ -150,7 +150,7 @@ pub(crate) enum BodyForm {
     /// There is none.
     #[default]
     None,
-    /// So many bytes.
+    /// The body has so many bytes.
     Counted(u64),
     /// In chunks.
     Chunked,

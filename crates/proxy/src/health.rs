@@ -57,7 +57,7 @@ struct Checking {
     lasting: Arc<Lasting>,
     generation: Weak<Generation>,
     home: LoopRef,
-    /// Which of the configuration's checks it is.
+    /// The number of the check in the configuration.
     number: usize,
     watched: Vec<Arc<Peer>>,
     next_loop: usize,
@@ -133,7 +133,7 @@ impl Turns {
         // The highest ones are the group's own.
         let memory = group.get()?.common()?.words(hasher.finish() >> 1, 2)?;
         let found = Health { condition: first, streak: 0 }.to_word();
-        // Where others have found something already that holds.
+        // If another process has found a result that holds, that stays.
         let _ = memory.word(Self::FOUND_AT).compare_exchange(0, found, Ordering::AcqRel, Ordering::Relaxed);
         Some(Self(memory))
     }

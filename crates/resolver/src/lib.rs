@@ -79,7 +79,7 @@ pub struct Host {
     pub priority: u16,
     /// Its part of the requests, at least 1.
     pub weight: u16,
-    /// Where it listens.
+    /// The port of the server.
     pub port: u16,
     /// In lower case.
     pub name: Box<[u8]>,

@@ -239,7 +239,7 @@ impl Table {
             return self.odd(text);
         }
         if response.is_truncated {
-            // Rule 2; the second such response says nothing new.
+            // The second response of this kind says nothing new (rule 2).
             if half.via == Via::Udp {
                 half.via = Via::Tcp;
                 let query = half.query.clone();
@@ -270,7 +270,7 @@ impl Table {
         self.deeds.push(Deed::Log(text));
     }
 
-    /// Rule 3: ends what has all its answers.
+    /// Ends questions that have all their answers (rule 3).
     fn settle(&mut self, question: &Question, now_ms: u64) {
         let is_whole = |state: &EntryState| match state {
             EntryState::Asked(asked) => asked.halves.iter().all(|half| half.answer.is_some()),
@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(addresses(&waiter), None);
         answer(&mut table, &queries[0].2, &[v4(1)], NOW);
         assert_eq!(addresses(&waiter), Some(Ok(vec!["127.0.0.1".into(), "::1".into()])));
-        // Where there is none of one family, the other is enough.
+        // If there is no address of one family, those of the other are enough.
         let waiter = ask(&mut table, "c.d", NOW);
         let queries = sent(&mut table);
         answer(&mut table, &queries[0].2, &[v4(3)], NOW);

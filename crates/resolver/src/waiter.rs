@@ -109,7 +109,7 @@ impl Waiter {
         Arc::new(Self { question, answer, waker, is_gone })
     }
 
-    /// Rule 1. What comes second is nothing.
+    /// Finishes the wait; a second result is dropped (rule 1).
     pub(crate) fn finish(&self, answer: Result<Found, Failure>) {
         if self.answer.set(answer).is_err() {
             return;

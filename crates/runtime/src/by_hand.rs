@@ -22,7 +22,7 @@ pub use crate::event_loop::Left;
 pub struct Hand {
     turned: &'static Loop,
     lease: Lease,
-    /// Not sent to other threads: a loop is turned where it was made.
+    /// Not `Send`: a loop is turned by the thread that made it.
     _here: PhantomData<*const ()>,
 }
 

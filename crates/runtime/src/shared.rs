@@ -33,8 +33,8 @@ pub(crate) const SPARES_AHEAD: usize = 8;
 
 /// Stack of a carrier, in bytes: handlers and libraries run on it.
 pub(crate) const CARRIER_STACK: usize = 2 << 20;
-/// So many spares are not asked to give memory back, but do so when they have been idle for
-/// [`UNTIDIED_LIMIT`]: those that are needed last.
+/// So many spares are not asked to give memory back: the ones that are needed last. They do so when they have
+/// been idle for [`UNTIDIED_LIMIT`].
 const SPARES_UNTIDIED: usize = 2;
 /// Later than loops that have nothing to do ask the others (tidying.rs).
 const UNTIDIED_LIMIT: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 7000 });
@@ -530,7 +530,7 @@ impl Shared {
         if is_long(now - since) {
             self.judge(carrier, tag, now - since, is_long);
         } else if !carrier.waited.load(Ordering::Relaxed) {
-            // Where it waited, what it was to do is still to be done.
+            // A poll that waited for something proves nothing, since its actual work is still to come.
             self.suspects.absolve(tag);
         }
     }

@@ -378,7 +378,7 @@ unsafe fn notify(task: NonNull<Header>) -> bool {
     false
 }
 
-/// Rule 2: whether a task whose state has become this can be reached no more.
+/// Whether a task whose state has become this can be reached no more (rule 2).
 fn is_dead(state: u64) -> bool {
     let lives = state >= REFERENCE || state & RUNNING != 0 || state & (NOTIFIED | COMPLETE) == NOTIFIED;
     !lives

@@ -78,7 +78,7 @@ async fn serve(conn: &Conn, strands: &Strands<'_>, next: Next, nested: u32) -> N
 enum Idle {
     /// The beginning of a request.
     Begun(Box<Parts>),
-    /// Nothing goes on any more, or there is another generation: the connection looks for itself.
+    /// No work goes on any more, or there is another generation: the connection looks for itself.
     Over,
     Closed,
 }

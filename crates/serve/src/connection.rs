@@ -211,7 +211,7 @@ fn generation(conn: &Conn) -> u32 {
 enum Received {
     /// The beginning of a request, or more of it.
     Begun(Box<Parts>),
-    /// Nothing after all.
+    /// No bytes had come after all.
     Nothing,
     /// There will be no request.
     End,

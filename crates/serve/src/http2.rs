@@ -281,7 +281,7 @@ impl Frames {
         !conn.client.listener().is_as_of(self.generation)
     }
 
-    /// Nothing more can be done now.
+    /// Polls for the next event when no work can be done now.
     fn poll_waiting(&mut self, conn: &Conn, cx: &mut Context<'_>) -> Poll<Turn> {
         let has_output = self.sent < self.output.len() || self.protocol.has_control();
         if !has_output && self.protocol.open_streams() == 0 {

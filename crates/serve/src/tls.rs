@@ -108,7 +108,7 @@ mod code;
 /// How far a handshake is, as far as messages differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing has come.
+    /// No bytes have come.
     First,
     Begun,
 }

@@ -113,7 +113,7 @@ pub(crate) enum Report {
     },
     /// The configuration cannot be built.
     Failed { level: Level, text: Vec<u8> },
-    /// Nothing uses a configuration any more whose loops had these identities.
+    /// The loops of a configuration with these identities are not used any more.
     Gone { identities: Vec<u32> },
 }
 

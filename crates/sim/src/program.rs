@@ -14,7 +14,7 @@ const SENT_MAX: u64 = 100_000;
 /// The actions of one run.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it comes from.
+    /// The seed of the program.
     pub seed: u64,
     /// The protocol of each client.
     pub clients: Vec<Protocol>,

@@ -31,7 +31,7 @@ use super::notes::Notes;
 
 /// A disk on which nothing has come back for so long does not answer, ms.
 const STALL_MS: u64 = 10_000;
-/// So many errors in a row put a disk out.
+/// A disk is left out after so many errors in a row.
 const ERRORS_MAX: u32 = 3;
 /// For how long nothing new is put on a full disk, ms.
 const FULL_MS: u64 = 1000;
@@ -128,12 +128,12 @@ pub(crate) struct Disk {
 
 #[derive(Default)]
 struct Health {
-    /// Rule 1.
+    /// The operations under way (rule 1).
     in_flight: AtomicU32,
     progress_ms: AtomicU64,
-    /// Rule 2.
+    /// The errors in a row (rule 2).
     errors: AtomicU32,
-    /// Rule 3, monotonic.
+    /// The disk counts as full until this monotonic time (rule 3).
     full_until_ms: AtomicU64,
     wants_room: AtomicBool,
     /// A large file is compared with its checksum.
@@ -212,7 +212,7 @@ impl Disk {
         self.health.full_until_ms.store(0, Ordering::Release);
     }
 
-    /// Rule 3.
+    /// Whether the disk counts as full (rule 3).
     pub(crate) fn is_full(&self) -> bool {
         clock::coarse_ms() < self.health.full_until_ms.load(Ordering::Acquire)
     }
@@ -281,7 +281,7 @@ impl Disk {
         self.root.load().as_ref().map_or_else(|| At::path(&self.path), |root| root.opened.at())
     }
 
-    /// Rules 1 and 2.
+    /// Notes the outcome of an operation (rules 1 and 2).
     fn note(&self, error: Option<&DiskError>) {
         self.health.progress_ms.fetch_max(clock::coarse_ms(), Ordering::AcqRel);
         if error.is_some_and(DiskError::is_of_device) {

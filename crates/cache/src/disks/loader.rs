@@ -109,7 +109,7 @@ impl Cache {
         let Ok(stat) = root.directory.stat(blocking, name) else { return Ok(()) };
         let idle_s = now_s().saturating_sub(u64::try_from(stat.modified.seconds).unwrap_or(0));
         if idle_s >= TEMP_IDLE_S {
-            // Where it is gone by now another server has removed it.
+            // If the file is gone by now, another server has removed it.
             let _ = root.directory.remove_file(blocking, name);
         }
         Ok(())

@@ -26,7 +26,7 @@ pub struct Wanted {
     pub head_max_bytes: usize,
 }
 
-/// Which file it is.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The file's digest.
@@ -42,9 +42,9 @@ pub struct Identity {
 /// A file that holds the response for a key.
 #[derive(Debug)]
 pub struct Found {
-    /// Which one it is.
+    /// The identity of the file.
     pub identity: Identity,
-    /// Where it is.
+    /// The path of the file.
     pub path: Arc<Path>,
     /// The file, for its body: from [`Found::body_start`] to the end. `None` where [`Found::body`] has that
     /// and the file belongs to a copy in memory.

@@ -92,7 +92,7 @@ struct Pair<'e> {
     /// Bytes that each side has received and not taken.
     kept: (Vec<u8>, Vec<u8>),
     next: usize,
-    /// Which exchange a stream is.
+    /// The index of the exchange of each stream.
     of_stream: BTreeMap<u32, usize>,
     asked: BTreeMap<u32, Come>,
     answered: BTreeMap<u32, Come>,

@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Nothing more is told of a body that is under way.
+    /// Drops the rest of a body; the owner hears no more of it.
     fn skip(&mut self, stream: u32) {
         if let Some(passing) = self.passing.as_mut().filter(|passing| passing.stream == stream) {
             passing.stream = 0;

@@ -138,7 +138,7 @@ impl std::error::Error for Failure {}
 /// A fault of the client on one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// So many are open already.
+    /// The limit of concurrent streams is reached: so many are open already.
     Concurrent(usize),
     /// Too many begin in one read.
     AtOnce,

@@ -248,7 +248,7 @@ settings! {
 settings! {
     /// Settings for all of `http`.
     pub(crate) struct BodyMain {
-        /// Where it is logged that a file could not be removed: the request is over by then.
+        /// The log for files that could not be removed: the request is over by then.
         pub(crate) log: Own<Option<Arc<dyn Sink>>>,
     }
 }

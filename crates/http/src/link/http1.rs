@@ -18,7 +18,7 @@ const NODELAY_OFF: u8 = 2;
 
 /// The parts of a connection that its HTTP/1 requests use, one after the other.
 pub struct Http1Link {
-    /// Where its bytes come from and go to.
+    /// The transport of its bytes.
     pub transport: Transport,
     /// For one wait at a time: for a request, a head, more of a body.
     pub timer: Timer,

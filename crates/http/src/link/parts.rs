@@ -98,7 +98,7 @@ pub(crate) struct Stock {
 
 /// The shelf of one loop.
 struct Shelf {
-    /// Where those are that were used last, and the next request looks first.
+    /// The parts that were used last: the next request looks here first.
     nearest: AtomicCell<Option<Box<Parts>>>,
     others: ArrayQueue<Box<Parts>>,
 }

@@ -543,7 +543,8 @@ impl SendQueue<'_> {
             Ok(Fetched::Data(mut data)) => {
                 files.begun = Begun::Yes;
                 part.advance(data.len() as u64);
-                // Where there is room before what was brought, which is the larger part, it needs no more.
+                // If the bytes that were read, the larger part, have room for the front, no other buffer is
+                // needed.
                 if self.front.len() <= data.capacity() - data.len() {
                     data.splice(0..0, self.front.drain(..));
                     self.front = data;

@@ -409,7 +409,7 @@ impl TlsState {
                     return Poll::Ready(Err(TlsError::of("SSL_read()", failure.clone())));
                 }
             }
-            // Where there is room, all that was received has been used.
+            // If there is room, all bytes that were received have been used.
             let mut input = self.input.take().or_else(|| shelf.take()).unwrap_or_default();
             input.bytes.reserve_exact(wanted);
             let received = receive(&mut input.bytes);

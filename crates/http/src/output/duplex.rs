@@ -105,7 +105,7 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// Nothing follows that is pushed, not even a head.
+    /// Ends the raw bytes: nothing more is pushed, not even a head.
     pub(crate) fn end_raw(&mut self) {
         debug_assert!(self.progress != Progress::HeadHeld, "no head waits that would be lost");
         self.source = ResponseSource::Ended;

@@ -57,7 +57,7 @@ pub struct Balancing {
     pub tries_max: usize,
     /// The server of this attempt.
     pub peer: Option<BalancedPeer>,
-    /// So many further attempts.
+    /// The number of further attempts.
     pub more_tries: usize,
     /// The connection may be used by others afterwards.
     pub keepalive: Option<BalancedKeepalive>,
@@ -83,7 +83,7 @@ pub enum LastAttempt {
 /// A server that code has chosen.
 #[derive(Clone, Debug)]
 pub struct BalancedPeer {
-    /// Where it is.
+    /// The address of the server.
     pub remote: Remote,
     /// By what name it is asked over TLS, where that is said. Connections for different names are different.
     pub host: Option<Vec<u8>>,
@@ -94,7 +94,7 @@ pub struct BalancedPeer {
 pub struct BalancedKeepalive {
     /// For so long it may be idle, milliseconds; 0 is for as long as the server keeps it.
     pub timeout_ms: u64,
-    /// So many requests it may have; 0 is any number.
+    /// The most requests of the connection; 0 is any number.
     pub requests_max: u32,
 }
 

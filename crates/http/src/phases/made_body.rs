@@ -54,7 +54,7 @@ pub enum NotReplaced {
 }
 
 impl MadeBody {
-    /// Nothing yet. `room_bytes` is how much stays in memory; `None`: as much as of a body that a client
+    /// An empty body. `room_bytes` is how much stays in memory; `None`: as much as of a body that a client
     /// sends (`client_body_buffer_size`).
     #[must_use]
     pub fn new(request: &Request<'_>, room_bytes: Option<usize>) -> Self {

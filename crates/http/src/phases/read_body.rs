@@ -365,7 +365,7 @@ impl<'a, 'c> Gathering<'a, 'c> {
         poll_fn(|cx| match receiving.poll_read_into(link, data, cx) {
             Poll::Ready(read) => Poll::Ready(read),
             Poll::Pending => {
-                // Nothing else waits with it while a handler runs.
+                // The timer serves no other wait while a handler runs.
                 link.timer().arm(deadline_ms);
                 link.timer().poll_expired(cx).map(|()| Err(BodyError::TimedOut))
             }

@@ -46,7 +46,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Nothing is made before something is put aside.
+    /// A spool without a file: that is made when the first bytes are put aside.
     ///
     /// # Errors
     /// There is no pool that could do it.

@@ -107,7 +107,7 @@ impl BodyState {
 
     /// The body that follows a head on a stream.
     pub(crate) fn begin_stream(head: &RequestHead, received: &[u8]) -> Self {
-        // Where its length is unknown, it ends with the stream: what is true of chunks is true of that.
+        // A body of unknown length ends with the stream: the rules for chunks hold for it, too.
         let (length, announced) = match head.body {
             BodyLength::Length(bytes) => (BodyLength::Length(bytes), Some(bytes)),
             BodyLength::Empty | BodyLength::Chunked => (BodyLength::Chunked, None),

@@ -142,7 +142,7 @@ pub(crate) enum Moved<'c> {
     Chunk(Chunk<'c>, Mark),
     /// A subrequest is through.
     Child,
-    /// Nothing yet.
+    /// No output yet.
     Waiting,
     /// There is nothing.
     Empty,

@@ -16,7 +16,7 @@ pub struct StoredBody {
     pub(crate) place: BodyPlace,
 }
 
-/// Where it is.
+/// The place of a stored body.
 pub(crate) enum BodyPlace {
     Memory(Bytes),
     File(Arc<TempFile>),

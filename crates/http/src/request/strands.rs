@@ -84,7 +84,7 @@ pub(crate) enum Bond {
 
 /// Looks for the client while something waits for its sake.
 pub(crate) enum Lookout<'c> {
-    /// Nothing of it is for the client.
+    /// The output is for no client.
     Nobody,
     Root(Departure),
     /// The root does, for all strands.

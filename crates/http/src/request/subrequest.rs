@@ -103,7 +103,7 @@ pub struct Subrequest {
     pub path: Vec<u8>,
     /// The arguments, as they would be sent.
     pub args: Vec<u8>,
-    /// Where it begins.
+    /// The point at which the request enters the phases.
     pub entry: Entry,
     /// The method.
     pub asking: Asking,

@@ -148,7 +148,7 @@ impl FilePart {
         &self.file
     }
 
-    /// Where it begins in the file, bytes.
+    /// The offset of the part in the file, bytes.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.range.start

@@ -105,7 +105,7 @@ pub(crate) enum Way {
     Sendfile(usize),
     /// So many bytes behind the buffer were read.
     Read(u64),
-    /// Not before a pool thread has read.
+    /// The bytes may not be read before a pool thread has read them.
     Cold,
 }
 

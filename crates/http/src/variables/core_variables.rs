@@ -342,7 +342,7 @@ impl View<'_, '_> {
 
 /// The user that a client names.
 pub struct Credentials {
-    /// Not empty, without colon.
+    /// The user name: not empty, without colon.
     pub user: Vec<u8>,
     /// Any bytes.
     pub password: Vec<u8>,

@@ -17,7 +17,7 @@ use crate::vm::regexes::{Numbered, Regexes};
 /// The answer of a function that leaves the call to the ordinary one.
 const ORDINARY: i32 = -1;
 
-/// Nothing was found.
+/// The expression did not match.
 const NOTHING: i32 = 0;
 
 /// Names of variables that a VM remembers; others are looked up each time.

@@ -32,7 +32,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
 /// (text, traceback): an error has left a thread of `coroutine.wrap`.
 fn note_wrapped(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let (text, traceback) = (call.text(1)?.to_vec(), call.text(2)?.to_vec());
-    // Where nothing of the server runs, nothing says it.
+    // If no code of the server runs, there is no log for the error.
     call.with_context::<Run, _>(|current| current.vm.wrapped.note(&text, &traceback));
     Ok(Returns::Values(0))
 }
@@ -42,7 +42,7 @@ fn status(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let status = match call.stack.get(1) {
         Value::Thread => {
             let id = call.stack.identity(1);
-            // Where nothing of the server runs there are no light threads.
+            // If no code of the server runs, there are no light threads.
             call.with_context::<Run, _>(|current| current.threads.as_ref()?.status(id)).flatten()
         }
         _ => None,

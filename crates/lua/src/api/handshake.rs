@@ -27,7 +27,7 @@ const PROXY_VERIFYING: Phases = Phases::of(&[LuaPhase::ProxySslVerify]);
 const PROXY: Phases = Phases::of(&[LuaPhase::ProxySslCertificate, LuaPhase::ProxySslVerify]);
 /// Where a hello is there.
 const HELLO: Phases = Phases::of(&[LuaPhase::SslClientHello]);
-/// Where there is a handshake.
+/// The phases in which there is a handshake.
 const SHAKING: Phases = Phases::of(&[
     LuaPhase::SslClientHello,
     LuaPhase::SslCertificate,

@@ -66,7 +66,7 @@ fn write(call: &mut Call<'_>, name: &str, end: &[u8]) -> Result<Returns, Raise> 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filter {
     None,
-    /// So the handler makes way for it, and finds done what that does.
+    /// The handler returns first, and finds the work done when it is called again.
     Waits,
 }
 

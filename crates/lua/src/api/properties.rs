@@ -20,7 +20,7 @@ use crate::current::{Args, Current, End, LuaPhase, Phases, Scene, allow, current
 use crate::request_state::Remembered;
 use crate::request_state::RequestState;
 
-/// Where there is `ngx.ctx`.
+/// The phases in which there is `ngx.ctx`.
 pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
 
 /// The text that `-V` shows of how the server was configured.

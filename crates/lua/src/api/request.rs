@@ -13,7 +13,7 @@ use crate::current::{
     HANDSHAKES, LuaPhase, Pause, Phases, Scene, allow, allow_request, current, pause, scene,
 };
 
-/// Where there is a request.
+/// The phases in which there is a request.
 pub(super) const REQUEST: Phases = Phases::but(&[
     LuaPhase::Init,
     LuaPhase::InitWorker,
@@ -34,7 +34,7 @@ pub(super) const CHANGING: Phases = Phases::of(&[
     LuaPhase::Balancer,
 ]);
 
-/// Where its head can be: what is logged of it as well.
+/// The phases in which code may change the head of the request: logging included.
 pub(super) const EDITING: Phases = CHANGING.and(LuaPhase::Log);
 
 /// Header lines or arguments that are given unless more is asked for.

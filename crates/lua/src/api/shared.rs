@@ -18,7 +18,8 @@ use crate::vm::state::Dictionary;
 /// Where the number of its dictionary stands in the table that is `ngx.shared.NAME`.
 const NUMBER_AT: i32 = 2;
 
-/// Where one plus that number stands, in a room that C looks into for lua-resty-core.
+/// The index of the number of its dictionary plus one, in a place that C functions look into for
+/// lua-resty-core.
 const ADDRESS_AT: i32 = 1;
 
 /// Keys that `get_keys` gives unless it is told.

@@ -18,7 +18,7 @@ use crate::pooled_call::{self, PooledOutcome};
 use crate::threads::{Answers, Operation};
 use crate::vm::state::VmState;
 
-/// Where it is called: a VM of a pool would wait for another one of the same pool.
+/// The phases in which the call is allowed: a VM of a pool would wait for another one of the same pool.
 const CALLING: Phases = YIELDABLE.without(Phases::of(&[LuaPhase::WorkerThread]));
 
 /// Arguments before those of the function.

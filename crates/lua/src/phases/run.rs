@@ -220,7 +220,7 @@ fn conclude_exit(exchange: &mut Exchange<'_, '_>, phase: LuaPhase, code: i32) ->
     }
     match code {
         0 => conclude_finished(exchange, phase),
-        // Nothing comes behind content.
+        // No phase comes behind content.
         DECLINED if phase == LuaPhase::Content => Step::Respond(Answer::Close),
         DECLINED => Step::Declined,
         ..0 => Step::Respond(Answer::Close),

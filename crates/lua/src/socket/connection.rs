@@ -49,7 +49,7 @@ impl Secured {
 }
 
 impl Drop for Secured {
-    /// Nothing follows: the peer is told so, as far as the socket takes it at once.
+    /// The connection ends: the peer is told so, as far as the socket takes the message at once.
     fn drop(&mut self) {
         if let Some(mut stream) = self.enter() {
             stream.close();

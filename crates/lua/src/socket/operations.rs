@@ -79,7 +79,7 @@ pub(crate) struct Connecting {
     pub(crate) ticket: Option<Ticket>,
     /// For another connection of the key, where there are too many.
     pub(crate) queued: Option<Queued>,
-    /// Where it comes from.
+    /// The local address.
     pub(crate) local: Option<SocketAddr>,
     /// The server in lines of the log.
     pub(crate) shown: String,

@@ -256,7 +256,7 @@ impl Queued {
     }
 }
 
-/// Rule 1.
+/// A place among the connections of the pool (rule 1).
 pub(crate) struct Ticket(Arc<Shared>);
 
 impl Ticket {
@@ -292,7 +292,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// Rule 2.
+    /// Leaves the wait with this outcome (rule 2).
     fn leave(&self, to: u8) -> Option<Arc<Conn>> {
         debug_assert!(matches!(to, TAKEN | DEAD), "a connection that has left does not come back");
         let left = self.state.compare_exchange(ALIVE, to, Ordering::SeqCst, Ordering::SeqCst);

@@ -24,7 +24,7 @@ pub enum Reserves {
     Auto,
     /// None, ever.
     None,
-    /// So many, from the beginning.
+    /// A fixed number of reserves, made at the beginning.
     Fixed(NonZeroU32),
 }
 
@@ -57,9 +57,9 @@ pub enum Own {
     Good,
     /// A poll holds it whose loop has been given away, just now.
     Held,
-    /// So it was for longer than polls are.
+    /// A poll holds it whose loop was given away longer ago than polls take.
     Stuck,
-    /// So it was for a second and more.
+    /// A poll holds it whose loop was given away a second ago or earlier.
     Gone,
     /// A function of the server has panicked in it, and another one is not there yet.
     Poisoned,
@@ -72,7 +72,7 @@ pub enum Standing {
     Good,
     /// The location has blocked again since that was found out.
     Accused,
-    /// So it has for long.
+    /// The location has been blocking for long.
     Blocks,
 }
 
@@ -113,7 +113,7 @@ pub enum Choice {
 /// The choice for a request, and the builds that it sets off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Where it goes.
+    /// The VM that is chosen.
     pub choice: Choice,
     /// Whether a reserve is to be built.
     pub build: Build,
@@ -171,8 +171,8 @@ pub fn choose(policy: Reserves, own: Own, standing: Standing, reserves: &[Reserv
     Decision { choice, build }
 }
 
-/// Rule 6 where there are as many as are wanted. One at a time: what it takes, others want to use the
-/// processor for.
+/// Whether to build a replacement when there are as many reserves as are wanted (rule 6). One at a time, as
+/// building uses the processor that others need.
 fn repair(policy: Reserves, reserves: &[Reserve]) -> Build {
     let poisoned = reserves.iter().position(|reserve| *reserve == Reserve::Poisoned);
     if poisoned.is_none() || policy == Reserves::None || reserves.contains(&Reserve::Building) {
@@ -181,7 +181,7 @@ fn repair(policy: Reserves, reserves: &[Reserve]) -> Build {
     Build::One { instead_of: poisoned }
 }
 
-/// Rule 6 where one more is wanted.
+/// Whether to build one more reserve (rule 6).
 fn build(policy: Reserves, reserves: &[Reserve]) -> Build {
     match repair(policy, reserves) {
         Build::Nothing
@@ -201,7 +201,7 @@ fn clean_place(reserves: &[Reserve]) -> Option<(u32, usize)> {
     })
 }
 
-/// Rule 4.
+/// The reserve for code that blocks (rule 4).
 fn place_of_blocking(reserves: &[Reserve]) -> Option<(u32, usize)> {
     let is_theirs =
         |reserve: &Reserve| matches!(reserve, Reserve::Ready { is_clean: false, .. } | Reserve::Gone { .. });
@@ -279,7 +279,7 @@ mod tests {
             (Reserves::Auto, Stuck, Good, &[], Choice::Own, ONE),
             (Reserves::Auto, Stuck, Good, &[Reserve::Building], Choice::Own, NONE),
             (Reserves::Auto, Stuck, Good, &[ready(3)], Choice::Reserve(0), NONE),
-            // Not behind what blocks, as long as there is hope.
+            // The request does not queue behind code that blocks, as long as another VM may become free.
             (Reserves::Auto, Stuck, Good, &[bad(3)], Choice::Own, ONE),
             (Reserves::Auto, Stuck, Good, &[held], Choice::Own, ONE),
             (Reserves::Auto, Stuck, Good, &[bad(3), ready(5)], Choice::Reserve(1), NONE),

@@ -391,13 +391,14 @@ impl Chosen {
     /// As [`Chosen::poll`], with the slot that was entered.
     pub fn poll_with_slot(&mut self, cx: &mut Context<'_>) -> Poll<(HeldValue<'_, Interpreter>, Arc<Slot>)> {
         self.look_again(cx);
-        // Nothing changes it behind the look.
+        // The slot cannot change after the look.
         let slot = Arc::clone(&self.slot);
         debug_assert!(self.slot.users.load(Ordering::Relaxed) > 0, "a request counts as a user of its VM");
         self.poll_here(cx).map(|held| (held, slot))
     }
 
-    /// Rule 8. What turns out while it waits to be one that blocks, or may, goes where such ones do.
+    /// Looks again while the request waits (rule 8): a request that turns out to block, or may block, goes to
+    /// the VMs for such requests.
     fn look_again(&mut self, cx: &mut Context<'_>) {
         let Stage::Waiting { timer, again_ms } = &mut self.stage else { return };
         let Some(vms) = self.slot.vms.upgrade() else { return };
@@ -503,7 +504,7 @@ impl LoopVms {
         })
     }
 
-    /// Rule 7: has one made.
+    /// Has a fresh VM made (rule 7).
     #[must_use]
     pub fn begin_fresh(self: &Arc<Self>) -> Fresh {
         let (vms, made) = (Arc::clone(self), Arc::new(OnceLock::new()));
@@ -600,7 +601,7 @@ impl LoopVms {
         }
     }
 
-    /// Rule 6.
+    /// Builds a reserve (rule 6).
     fn build_reserve(self: &Arc<Self>, index: usize) {
         let is_wanted = || self.reserves.load().get(index).is_none_or(|slot| slot.is_poisoned());
         if self.has_failed() || !self.building.begin(is_wanted) {
@@ -627,7 +628,7 @@ impl LoopVms {
         self.builder.build(self.index, Wanted::Reserve(index), publish);
     }
 
-    /// Rule 3.
+    /// Builds the loop's own VM anew (rule 3).
     fn rebuild_own(self: &Arc<Self>) {
         if self.has_failed() || !self.rebuilding.begin(|| self.own.load().is_poisoned()) {
             return;

@@ -83,7 +83,7 @@ impl Timers {
         Some(Count { timers: Arc::clone(self), of_loop, stage: Stage::Pending })
     }
 
-    /// Rule 2.
+    /// Rings the bell when the configuration ends (rule 2).
     pub(crate) fn ring_at_end(&self, bell: Bell) {
         self.bells.push(bell);
         // Wakers of timers that are over are removed, two for each new one.

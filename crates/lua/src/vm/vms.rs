@@ -180,7 +180,7 @@ pub fn is_busy(snapshot: &Snapshot) -> bool {
     snapshot.conf(&NET_MAIN).timers.get().is_some_and(|timers| timers.is_busy())
 }
 
-/// Nothing uses the configuration any more: runs `exit_worker_by_lua`. Not to be called on a loop.
+/// The configuration is not used any more: runs `exit_worker_by_lua`. Not to be called on a loop.
 pub fn end(snapshot: &Snapshot, sink: &dyn Sink) {
     run_in_all(snapshot, &snapshot.conf(&LUA_MAIN).exit_worker, LuaPhase::ExitWorker, sink);
 }

@@ -54,7 +54,7 @@ impl Line {
         Self(Wakers::new(most))
     }
 
-    /// Rules 1 and 2. `look` says what there is; it may be called twice.
+    /// Polls for `look`'s result, which may be asked twice (rules 1 and 2).
     pub(crate) fn poll<T>(
         &self,
         waker: &Waker,
@@ -72,7 +72,7 @@ impl Line {
         }
     }
 
-    /// Rule 1, behind what was published.
+    /// Wakes all waiters after the result was published (rule 1).
     pub(crate) fn wake_all(&self) {
         fence(Ordering::SeqCst);
         while let Some(waker) = self.0.pop() {
@@ -89,7 +89,7 @@ impl Making {
         Self(AtomicBool::new(false))
     }
 
-    /// Rule 4.
+    /// Whether a build is under way (rule 4).
     pub(crate) fn is_under_way(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

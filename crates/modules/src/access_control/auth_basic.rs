@@ -100,7 +100,7 @@ settings! {
 #[derive(Clone)]
 struct UserFile {
     path: Value,
-    /// Where it begins if what variables give is a relative path.
+    /// The directory that relative paths begin from, if variables give one.
     base: Vec<u8>,
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn is_any(error: &io::Error, codes: &[Code]) -> bool {
     codes.iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
 }
 
-/// Nothing is there under that name.
+/// The errors that mean that there is no file of that name.
 pub(crate) const ABSENT: [Code; 3] = [Code::NOENT, Code::NOTDIR, Code::NAMETOOLONG];
 /// Errors of files that exist but may not be read.
 const FORBIDDEN: [Code; 3] = [Code::ACCESS, Code::MLINK, Code::LOOP];

@@ -158,7 +158,7 @@ fn redirect(target: Vec<u8>) -> Answer {
 struct Candidate {
     /// The text in place of the path.
     name: Vec<u8>,
-    /// Where it is looked for.
+    /// The path that is looked for.
     path: Vec<u8>,
     lookup: Names,
     wanted: Wanted,

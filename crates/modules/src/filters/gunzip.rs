@@ -131,7 +131,7 @@ enum Progress {
 enum Worked {
     /// To its end, and there is no more to come of it.
     Whole,
-    /// So many bytes of it, and there may be more to come of them.
+    /// A part of so many bytes; further parts of the same output may follow.
     Part(usize),
     /// The data are not valid.
     Broken,

@@ -90,7 +90,7 @@ fn is_the_one_meant(request: &Request<'_>, head: &ResponseHead<'_>) -> bool {
 enum Wanted {
     /// As if there were none.
     Everything,
-    /// Nothing that there is: 416.
+    /// The ranges lie outside of the body: 416.
     Nothing,
     /// One part or more.
     Parts(Vec<Range<u64>>),

@@ -27,7 +27,7 @@ const ADDRESSES_MAX: usize = 16;
 const CONTENT_TYPE: &[u8] = b"application/ocsp-response";
 const PORT: u16 = 80;
 
-/// Where it is asked.
+/// The address that is asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Responder {
     host: Box<[u8]>,

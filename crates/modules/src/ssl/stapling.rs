@@ -22,7 +22,7 @@ use super::responder::{Lines, Means, Responder, ask};
 const RENEW_MIN_S: u64 = 300;
 /// After so long others are asked for in any case, seconds.
 const RENEW_MAX_S: u64 = 3_600;
-/// So long before an answer ends another one is asked for, seconds.
+/// A new answer is asked for so long before the present one ends, seconds.
 const RENEW_BEFORE_S: u64 = 300;
 /// Heavy jobs, in the pool's lanes.
 const HEAVY: usize = 1;

@@ -177,7 +177,7 @@ pub fn give_back(mut buffer: Vec<u8>) {
         drop_buffers();
     } else if let Some(all) = buffers(buffer.capacity()) {
         buffer.clear();
-        // Where there is no more room it is dropped.
+        // If there is no more room, the buffer is dropped.
         let _ = all.push(buffer);
     }
 }

@@ -174,7 +174,7 @@ impl Files {
     pub fn stat_blocking(self, blocking: &Blocking, path: &Path, links: Links) -> io::Result<Stat> {
         let found = stat::of_path(None, path, links)?;
         if self.mode == Mode::Offload && self.policy.mounts.find(&found).class() == Class::Unknown {
-            // So that a loop may ask the next time.
+            // Finds out the class of the mount, so that a loop may ask the next time.
             self.wait_for(blocking, None, path, How { access: Access::Path, links })?;
         }
         Ok(found)

@@ -27,7 +27,7 @@ const PROBE_BYTES: u64 = 512 << 10;
 const LEARNED_MS: u32 = 5000;
 /// Needs no asking.
 const SURE: Trust = Trust { read_ms: 0, in_memory_ms: 1000 };
-/// Where nothing can be asked.
+/// The trust on kernels that cannot tell what is in memory.
 const MUTE: Trust = Trust { read_ms: 2000, in_memory_ms: 10_000 };
 /// As above, while other readers push parts out of memory.
 const MUTE_BUSY: Trust = Trust { read_ms: 0, in_memory_ms: 3000 };

@@ -156,7 +156,7 @@ impl Aside {
         }
     }
 
-    /// Nothing in the file is needed any more.
+    /// The file is not needed any more: it is written from its beginning again.
     fn rewind(&mut self) {
         if let Holder::Idle(spool) = &mut self.holder {
             debug_assert_eq!(self.written, self.taken, "everything in the file was taken");

@@ -53,7 +53,7 @@ impl Family for TunnelPass {
     }
 }
 
-/// Nothing is read before the tunnel.
+/// The protocol without a response head: bytes are first read by the tunnel.
 pub(super) struct ConnectOnly;
 
 impl Protocol for ConnectOnly {

@@ -183,7 +183,7 @@ impl Object {
         Poll::Ready(())
     }
 
-    /// Nothing is kept: others ask for themselves.
+    /// Gives up keeping the response: other requests for it ask the server themselves.
     fn give_up(&mut self) {
         self.stage = Stage::Over;
         self.received = Vec::new();

@@ -22,7 +22,7 @@ pub(super) enum Keepable {
 /// A request that asks a server, and may keep what it answers.
 pub(super) struct Cached {
     pub(super) cache: Arc<Cache>,
-    /// Where its file is written first.
+    /// The place where its file is written first.
     pub(super) temp_place: Option<Arc<TempPlace>>,
     pub(super) key: Arc<Key>,
     /// The name of the file: the key's digest, or that of a variant.
@@ -68,7 +68,7 @@ impl Updating {
 impl Drop for Updating {
     fn drop(&mut self) {
         if let Some(cache) = &self.cache {
-            // Where others were always faster it ends with the next publication.
+            // If others were faster each time, the update ends with the next publication.
             let _ = cache.end_update(self.digest);
         }
     }
@@ -111,7 +111,7 @@ impl Cached {
         self.give_up();
     }
 
-    /// Nothing will be kept: others that wait for it ask for themselves.
+    /// Gives up keeping the response: requests that wait for it ask the server themselves.
     pub(super) fn give_up(&mut self) {
         self.keepable = Keepable::No;
         if let Some(led) = self.lead.take() {

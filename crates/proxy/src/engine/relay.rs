@@ -200,7 +200,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             && exchange.output.queued_bytes() < self.relay.memory_bytes
     }
 
-    /// Nothing more comes for now: what was held back leaves.
+    /// No more bytes come for now: bytes that were held back are sent.
     fn flush_and_wait(&mut self, exchange: &mut Exchange<'_, 'c>, cx: &mut Context<'_>) -> Flow {
         self.poll_keeping(exchange, cx);
         match self.poll_flush(exchange, cx) {

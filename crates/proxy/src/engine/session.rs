@@ -47,7 +47,7 @@ pub(super) struct Session<'c, P> {
     pub(super) attempt_ms: u64,
     pub(super) lease: Option<Lease>,
     pub(super) outbound: Option<Box<clearway_upstream::Connection>>,
-    /// Where it comes from, if that is said.
+    /// The local address, if one is configured.
     pub(super) local: Option<Local>,
     /// The part of code that chooses servers.
     pub(super) by_code: Option<Box<ByCode<'c>>>,
@@ -294,7 +294,7 @@ impl<'c, P: Protocol> Session<'c, P> {
         }
     }
 
-    /// Nothing more is wanted of the server.
+    /// Closes the connection: nothing more is read from the server.
     fn close(&mut self, exchange: &mut Exchange<'_, 'c>) {
         self.note_end(exchange);
         self.finish_lease(exchange, AttemptOutcome::Answered);

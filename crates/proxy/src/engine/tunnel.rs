@@ -85,7 +85,7 @@ impl Direction {
         self.is_empty() && self.source == TunnelSource::Ended
     }
 
-    /// So many bytes were written. An idle direction has no buffer.
+    /// Notes that so many bytes were written. An idle direction has no buffer.
     fn wrote(&mut self, count: usize) {
         self.at += count;
         assert!(self.at <= self.held.len(), "a socket takes no more than it is given");

@@ -27,7 +27,7 @@ settings! {
 /// The settings of one `health_check`. They are complete when the whole configuration was read.
 #[derive(Debug)]
 pub(crate) struct Check {
-    /// Where it stands.
+    /// The position of the directive.
     pub(crate) pos: Pos,
     pub(crate) rhythm: Rhythm,
     pub(crate) uri: Bytes,

@@ -68,7 +68,7 @@ settings! {
 
 #[cfg(not(feature = "tls"))]
 settings! {
-    /// Nothing is said of TLS in a build without it.
+    /// Without TLS in the build there are no settings of it.
     pub(crate) struct TlsConf {}
 }
 

@@ -38,7 +38,7 @@ settings! {
         pub(crate) commands: Setting<Vec<(Bytes, Bytes)>>,
         /// Whether requests are passed to servers with TLS, or may be.
         pub(crate) used: Passed<()>,
-        /// Where they are.
+        /// The context of TLS with upstream servers.
         pub(crate) context: Own<Option<Arc<ServerTls>>>,
     }
 }

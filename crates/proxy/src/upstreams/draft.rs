@@ -104,11 +104,11 @@ pub(crate) struct GroupDraft {
     /// The port that goes with it, 0 if there is none.
     pub(crate) port: u16,
     port_origin: PortOrigin,
-    /// Where it was mentioned first.
+    /// The position of the first mention.
     pub(crate) pos: Pos,
     /// The settings of its block.
     pub(crate) block: Option<Box<BlockDraft>>,
-    /// Where it is, if its host is an address.
+    /// The address, if the host is one.
     pub(crate) literal: Option<Remote>,
     cell: GroupRef,
 }

@@ -9,7 +9,7 @@ use clearway_upstream::{Pool, PoolConfig, PoolCounts};
 use crate::upstreams::group::UpstreamGroup;
 use crate::upstreams::said::Keepalive;
 
-/// Where they are; groups of later configurations share it with that of the first one.
+/// The idle connections; groups of later configurations share the cell of the first one.
 #[derive(Clone, Default)]
 pub(crate) struct IdleCell(Arc<OnceLock<Arc<Pool>>>);
 

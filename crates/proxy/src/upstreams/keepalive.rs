@@ -151,7 +151,7 @@ fn read_zone(scope: &mut Scope<'_, Load>, directive: &Directive) -> Result<(), E
     let zones = scope.conf.environment().services.find::<Arc<Zones>>().cloned();
     let zones = zones.ok_or_else(|| Error::unplaced("no shared memory zones"))?;
     let zone = zones.declare(name, bytes, "upstream").map_err(|text| directive.error(text))?;
-    // Not in the zone itself, which is as large as what is written down of servers that are changed.
+    // Beside the zone, not in it: the zone's size is that of the descriptions of servers that are changed.
     let beside = || zones.declare(&[b"\0", &name[..]].concat(), COMMON_BYTES, "upstream servers");
     let common = Lasting::of(scope.conf).has_company().then(beside).transpose();
     let common = common.map_err(|text| directive.error(text))?;

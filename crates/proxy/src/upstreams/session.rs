@@ -199,7 +199,7 @@ impl Learn {
         debug_assert!(now_quarters() <= u64::MAX >> SID_BITS, "the time stands above the server's number");
         let held = now_quarters() << SID_BITS | code;
         debug_assert_eq!(held & ((1 << SID_BITS) - 1), code, "what is held leads to the server");
-        // Where others were faster a thousand times the session is noted with its next response.
+        // If others were faster a thousand times, the session is noted with its next response.
         let _ = self.zone.table().update(self.zone.hash(session), oldest, |before| match which {
             Note::Known if before.is_none_or(|before| before < oldest) => None,
             _ => Some(held),

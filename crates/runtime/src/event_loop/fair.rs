@@ -54,7 +54,7 @@ const PRESSED_NS: u64 = 1_000_000;
 /// As above, if another task waits behind, whose share a long poll in front would take.
 const SHARED_PRESSED_NS: u64 = 200_000;
 
-/// So many short polls in a row, and the loop is relaxed again.
+/// After so many short polls in a row the loop is relaxed again.
 const CALM_POLLS: u32 = 64;
 
 /// From which ring a task was taken.

@@ -20,7 +20,7 @@ pub(crate) struct Tidying {
 /// The next action of a loop that has nothing ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tidy {
-    /// Nothing in particular.
+    /// No action.
     Never,
     /// Wake up then.
     At(u64),

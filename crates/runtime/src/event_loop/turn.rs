@@ -121,7 +121,7 @@ fn is_hungry(task: NonNull<Header>) -> bool {
 pub enum Left {
     /// Tasks are ready.
     Work,
-    /// Nothing before this time, or before something comes.
+    /// No work before this time, or before an event.
     Until(Option<u64>),
 }
 

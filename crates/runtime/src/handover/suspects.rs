@@ -41,7 +41,7 @@ const _: () = assert!(STRANGE_POLLS <= SCORE_MASK && TRUST_AFTER <= SCORE_MASK);
 pub struct Tag(pub(crate) u32);
 
 impl Tag {
-    /// Nothing in particular: never a suspect.
+    /// No tag: such a poll is never a suspect.
     pub const NONE: Self = Self(0);
 
     /// The tag of a name (FNV-1a); different names may share one.

@@ -24,7 +24,7 @@ pub(crate) enum Admission {
     Ordinary,
     /// Away from it, with what it has: a turn if it burns CPU.
     Suspect(Manner, Pass),
-    /// Not now: it is to join the line of those that burn CPU.
+    /// The task cannot leave its loop now: it is to join the line of those that burn CPU.
     NeedsTurn,
 }
 

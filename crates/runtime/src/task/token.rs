@@ -168,7 +168,7 @@ pub struct Entering<T: Deref<Target: AsRef<Token>>> {
 }
 
 impl<T: Deref<Target: AsRef<Token>>> Entering<T> {
-    /// Not in the line yet.
+    /// A place that is not in the line yet.
     pub fn new(token: T) -> Self {
         Self { token, place: None }
     }

@@ -71,7 +71,7 @@ enum Input {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamState {
     Answering,
-    /// Nothing is sent any more; the request's task is to come to its end.
+    /// No more output is sent; the request's task is to end.
     Leaving,
     /// The stream is over.
     Closed,
@@ -141,7 +141,7 @@ impl Streams {
         }
     }
 
-    /// Nothing of a stream is wanted any more.
+    /// The stream was reset: the request's task is told so.
     pub(super) fn reset(&mut self, id: u32) {
         let Some(at) = self.position(id) else { return };
         self.open[at].leave();

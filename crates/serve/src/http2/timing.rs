@@ -83,7 +83,7 @@ impl Deadlines {
         self.complete_by_ms = Some(now_ms + self.keepalive_timeout_ms.max(self.header_timeout_ms));
     }
 
-    /// Nothing is incomplete, or more has come.
+    /// Notes that input came: no frame is incomplete, or more of it has come.
     pub(super) fn note_input(&mut self) {
         self.complete_by_ms = None;
     }

@@ -136,7 +136,7 @@ pub struct ProcessTraits {
 }
 
 impl CoreConf {
-    /// Nothing said yet.
+    /// The settings before any directive.
     #[must_use]
     pub fn new(prefix: &Path, reader: Reader) -> Self {
         Self {

@@ -126,7 +126,7 @@ impl Listening {
     /// Those that are new get their share from now on.
     pub(crate) fn refuse_removed_in(&self, next: &Self) {
         for fd in self.without(next).flat_map(|entry| &entry.fds) {
-            // Where that cannot be done a connection may be lost in the moment of the last close(2).
+            // If that cannot be done, a connection may be lost at the moment of the last close(2).
             drop(clearway_os::filter::refuse_handshakes(fd));
         }
         for (old, new) in self.with(next) {

@@ -95,7 +95,7 @@ impl WorkerProcess {
         stderr: Option<OwnedFd>,
     ) -> io::Result<Self> {
         let (ours, theirs) = channel::pair()?;
-        // Not by name: the file may be another one by now, or gone.
+        // Not by its name: under that name there may be another file by now, or none.
         let mut command = Command::new("/proc/self/exe");
         let title = if is_agent(duty) { AGENT_TITLE } else { TITLE };
         std::os::unix::process::CommandExt::arg0(&mut command, title);

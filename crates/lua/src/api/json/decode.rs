@@ -27,7 +27,7 @@ pub(super) fn decode(call: &mut Call<'_>) -> Result<Returns, Raise> {
 /// The token at a position of the text.
 struct Token {
     kind: Kind,
-    /// Where it begins.
+    /// The index at which the value begins.
     at: usize,
 }
 

@@ -18,7 +18,7 @@ pub(crate) const REQUEST: u64 = 1000;
 pub(crate) struct Rate(u64);
 
 impl Rate {
-    /// So many requests in so many seconds.
+    /// A rate of so many requests in so many seconds.
     ///
     /// # Panics
     /// If that is less than a thousandth of a request per second.

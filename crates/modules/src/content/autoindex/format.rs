@@ -293,7 +293,7 @@ fn utf8_width(name: &[u8]) -> usize {
     width
 }
 
-/// Where so many characters of a name in UTF-8 end.
+/// The index at which so many characters of a name in UTF-8 end.
 fn utf8_end(name: &[u8], characters: usize) -> usize {
     let mut at = 0;
     for _ in 0..characters {

@@ -11,7 +11,7 @@ pub(super) struct Cropped<'a> {
     /// Samples of the first and of the last chunk, where only some of it are sent.
     pub(super) first_chunk: Option<[u32; 3]>,
     pub(super) last_chunk: Option<[u32; 3]>,
-    /// Where its data begin and end in the file, bytes.
+    /// The range of its data in the file, bytes.
     pub(super) start_offset: u64,
     pub(super) end_offset: u64,
 }

@@ -215,7 +215,7 @@ async fn write_page(source: &dyn MetricSource, form: Form) -> Vec<u8> {
 struct Page {
     form: Form,
     out: Vec<u8>,
-    /// Where others run next.
+    /// The index at which the loop lets others run.
     slice_end: usize,
 }
 

@@ -39,7 +39,7 @@ enum Time {
 /// The meaning of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// Nothing is added.
+    /// No header is added.
     Off,
     Epoch,
     Max,

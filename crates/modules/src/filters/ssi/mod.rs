@@ -241,7 +241,8 @@ fn filter<'c>(filtering: &mut Filtering<'_, 'c>) -> Option<Box<dyn BodyFilter + 
 /// The text in place of a command that has failed.
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
 
-/// So many commands are executed before others of the loop have their turn: one takes a microsecond or two.
+/// The most commands that are executed before other tasks of the loop have their turn: one takes a
+/// microsecond or two.
 const COMMANDS_MAX: usize = 64;
 
 /// Where text goes.
@@ -296,7 +297,7 @@ struct Ssi<'a> {
     conditional: Conditional,
     chosen: Chosen,
     encoding: Encoding,
-    /// Where it is not the usual one.
+    /// The error message, if it is not the default.
     error_message: Option<Vec<u8>>,
     pause: Pause,
     /// Input that was not read, from a position on.

@@ -83,7 +83,7 @@ impl Parser {
             if let ParserState::Text(seen) = self.state {
                 self.state = take_text(input, text, seen);
             }
-            // Where there is nothing left the state is the same at the next call.
+            // If no input is left, the state stays as it is for the next call.
             let (&byte, rest) = input.split_first()?;
             *input = rest;
             match self.step(byte, complain) {

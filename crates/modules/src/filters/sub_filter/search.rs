@@ -22,9 +22,9 @@ pub(super) struct Searcher {
 pub(super) enum Found {
     /// A text.
     Text {
-        /// Where it begins.
+        /// The offset at which the text begins.
         start: usize,
-        /// Which one.
+        /// The number of the text.
         index: usize,
     },
     /// From here to the end there may be the beginning of one.
