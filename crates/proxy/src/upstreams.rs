@@ -25,6 +25,7 @@ mod server;
 mod session;
 pub(crate) mod state_file;
 pub mod sticky;
+mod turns;
 
 pub use block::UPSTREAM;
 pub use choice::{Choice, Next};

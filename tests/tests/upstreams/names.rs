@@ -1,12 +1,15 @@
 //! Servers whose names are resolved while serving (`resolve`, `service=`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clearway_testkit::client::PATIENCE;
-use clearway_testkit::{Server, wait_until};
+use clearway_testkit::server::send_signal;
+use clearway_testkit::{Binary, Server, Setup, wait_until};
+use rustix::process::Signal;
 
 use crate::origins::{Dns, Origin, Zone};
-use crate::start;
+use crate::{config, start};
 
 const PASS: &str = "location / { proxy_pass http://u; }";
 
@@ -37,6 +40,52 @@ fn a_group_follows_its_name() {
     assert!(wait_until(PATIENCE, || server.get("/").status == 502));
     server.wait_log("logs/error.log", "a.example could not be resolved (3: Host not found)");
     server.wait_log("logs/error.log", "no live upstreams");
+}
+
+/// Waits until each of so many worker processes answers with that status.
+fn wait_all(server: &Server, processes: usize, status: u16) {
+    let mut there = BTreeSet::new();
+    let all = wait_until(PATIENCE, || {
+        let response = server.get("/");
+        let process = response.header("X-Process").expect("a location says it").to_owned();
+        match response.status == status {
+            true => there.insert(process),
+            false => there.remove(&process),
+        };
+        there.len() == processes
+    });
+    assert!(all, "{status} from {there:?}: {}", server.error_log());
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn one_of_all_processes_asks_and_the_others_know() {
+    const PROCESSES: usize = 4;
+    let origin = Origin::named("here");
+    let dns = Dns::start(Zone { addresses: vec![("a.example", 1)], ttl_s: 60, ..Zone::default() });
+    let http = format!(
+        "resolver 127.0.0.1:{} ipv6=off valid=%%VALID%%s; resolver_timeout 60s;
+         upstream u {{ zone u 1m; server a.example:{} resolve max_fails=0; }}
+         server {{ listen 127.0.0.1:%%PORT%%; add_header X-Process $pid always; {PASS} }}",
+        dns.port, origin.port
+    );
+    let text = config("events { }", &http)
+        .replace("worker_processes 1;", &format!("worker_processes {PROCESSES}; worker_groups auto;"));
+    let lasting = Setup::new(Binary::under_test(), &text.replace("%%VALID%%", "3600")).start();
+    wait_all(&lasting, PROCESSES, 200);
+    assert!(dns.asked() < PROCESSES, "each has asked: {}", dns.asked());
+    // One that comes later knows the findings.
+    let asked = dns.asked();
+    send_signal(lasting.workers_of(lasting.pid())[0], Signal::KILL);
+    lasting.wait_log("logs/error.log", "exited on signal 9");
+    wait_all(&lasting, PROCESSES, 200);
+    assert_eq!(dns.asked(), asked);
+    // Answers that end are asked for again, and all have the new ones.
+    let following = Setup::new(Binary::under_test(), &text.replace("%%VALID%%", "1")).start();
+    for (last, status) in [(1, 200), (9, 502), (1, 200)] {
+        dns.change(|zone| zone.addresses = vec![("a.example", last)]);
+        wait_all(&following, PROCESSES, status);
+    }
 }
 
 #[test]

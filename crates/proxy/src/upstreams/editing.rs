@@ -61,6 +61,10 @@ impl Editing {
         self.common.as_ref()
     }
 
+    pub(crate) fn zone(&self) -> &Arc<Zone> {
+        &self.zone
+    }
+
     /// The name of the zone.
     pub(crate) fn zone_name(&self) -> &[u8] {
         self.zone.name()

@@ -1,6 +1,7 @@
 //! Servers whose names are resolved while serving (`server … resolve`): a task for each asks its resolver
-//! when the last answer ends, and changes the group. It ends with the configuration. Addresses that stay keep
-//! their servers with all that is known of them; those that go are used by the attempts that have them.
+//! when the last answer ends, and changes the group; of several processes one asks (`turns`). It ends with
+//! the configuration. Addresses that stay keep their servers with all that is known of them; those that go
+//! are used by the attempts that have them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -15,9 +16,13 @@ use clearway_upstream::{Group, Peer};
 use crate::upstreams::group::{GroupCell, Members, UpstreamGroup, config_of};
 use crate::upstreams::lasting::{Lasting, SharedResolver};
 use crate::upstreams::line::{Lookup, Rank, ServerDraft};
+use crate::upstreams::turns::{Found, Turn, Turns};
 
 /// The shortest time between two questions for a name.
 const PAUSE_MIN_MS: u64 = 1000;
+/// How often a process looks for the findings of another one, milliseconds, and while there are none.
+const FOLLOW_EVERY_MS: u64 = 1000;
+const FOLLOW_FIRST_EVERY_MS: u64 = 100;
 
 /// The response code of a name that does not exist (RFC 1035, 4.1.1).
 const NAME_ERROR: Failure = Failure::Code(3);
@@ -27,32 +32,6 @@ const NAME_ERROR: Failure = Failure::Code(3);
 pub(crate) struct Refreshing {
     pub(crate) resolver: Arc<SharedResolver>,
     pub(crate) timeout: Duration,
-}
-
-/// A server that a name leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) remote: Remote,
-    /// The record of the service that has led to it.
-    service: Option<(Arc<str>, u32)>,
-    rank: Rank,
-}
-
-#[cfg(test)]
-pub(crate) const FIRST: Rank = Rank::Primary;
-#[cfg(test)]
-pub(crate) const LATER: Rank = Rank::Backup;
-
-impl Found {
-    /// An address of a name.
-    pub(crate) fn address(remote: Remote) -> Self {
-        Self { remote, service: None, rank: Rank::Primary }
-    }
-
-    /// An address of a host of a service.
-    pub(crate) fn target(remote: Remote, host: &str, weight: u32, rank: Rank) -> Self {
-        Self { remote, service: Some((host.into(), weight)), rank }
-    }
 }
 
 /// The result of a question.
@@ -91,27 +70,50 @@ async fn refresh(cell: Weak<GroupCell>, id: u32, home: LoopRef, log: Arc<dyn Sin
 /// Asks once: after how many milliseconds to ask again. `None`: the configuration is not used any more, or
 /// the server was removed.
 async fn ask(cell: &Weak<GroupCell>, id: u32, home: LoopRef, log: &Arc<dyn Sink>) -> Option<u64> {
-    let (resolver, timeout, lookup) = {
+    let (resolver, timeout, lookup, turns) = {
         let cell = cell.upgrade()?;
         let group = cell.get()?;
         let refreshing = group.refreshing.as_ref()?;
         let lookup = group.roster.load().find(id)?.lookup.clone()?;
-        (Arc::clone(&refreshing.resolver), refreshing.timeout, lookup)
+        refreshing.resolver.running(home)?;
+        let common = group.editing.as_ref().filter(|editing| editing.common().is_some());
+        let turns = common.map(|editing| Turns::of(editing.zone(), group.name(), &lookup));
+        if let Some(Turn::Theirs(found)) = turns.as_ref().map(|turns| turns.take(refreshing.timeout)) {
+            return Some(follow(group, id, found));
+        }
+        (Arc::clone(&refreshing.resolver), refreshing.timeout, lookup, turns)
     };
     let running = resolver.running(home)?;
     let reply = match &lookup.service {
         None => addresses(running, home, &lookup, timeout, log).await,
         Some(service) => of_service(running, home, (&lookup, service), timeout, log).await,
     };
-    let cell = cell.upgrade()?;
-    let group = cell.get()?;
-    match reply {
-        Reply::Failed => Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(PAUSE_MIN_MS)),
+    let (found, pause_ms) = match reply {
+        Reply::Failed => (None, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(PAUSE_MIN_MS)),
         Reply::Found(found, valid_until_s) => {
-            change(group, id, &found);
             let now_s = home.now_ms() / 1000;
-            Some(1000 * (valid_until_s.saturating_sub(now_s).saturating_add(1)))
+            (Some(found), 1000 * (valid_until_s.saturating_sub(now_s).saturating_add(1)))
         }
+    };
+    // Other processes wait for it, also where this configuration is not used any more.
+    if let Some(turns) = &turns {
+        turns.publish(found.as_deref(), pause_ms);
+    }
+    let cell = cell.upgrade()?;
+    if let Some(found) = found {
+        change(cell.get()?, id, &found);
+    }
+    Some(pause_ms)
+}
+
+/// Another process asks: the group has its findings. After how many milliseconds to look again.
+fn follow(group: &UpstreamGroup, id: u32, found: Option<Vec<Found>>) -> u64 {
+    match found {
+        Some(found) => {
+            change(group, id, &found);
+            FOLLOW_EVERY_MS
+        }
+        None => FOLLOW_FIRST_EVERY_MS,
     }
 }
 

@@ -13,7 +13,8 @@ use clearway_zone::Zones;
 
 use crate::upstreams::draft::UPSTREAMS_CONF;
 use crate::upstreams::group::{Members, UpstreamGroup};
-use crate::upstreams::refresh::{self, Found};
+use crate::upstreams::refresh;
+use crate::upstreams::turns::{self, Found};
 use crate::upstreams::{Lasting, UPSTREAM, balancers, keepalive, resolver, sticky};
 
 static MODULES: [&Module; 5] =
@@ -134,7 +135,7 @@ fn servers_come_and_go_with_what_names_lead_to() {
     // A service says weights, and which come first.
     let target =
         |text: &str, weight, rank| Found::target(Remote::Inet(text.parse().unwrap()), "t", weight, rank);
-    let (first, later) = (refresh::FIRST, refresh::LATER);
+    let (first, later) = (turns::FIRST, turns::LATER);
     refresh::change(group, 2, &[target("10.1.0.1:85", 7, first), target("10.1.0.2:86", 2, later)]);
     let shown: Vec<_> =
         group.peers().iter().map(|peer| (peer.config().name.to_string(), peer.config().weight)).collect();
