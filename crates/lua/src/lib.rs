@@ -68,4 +68,4 @@ pub use socket::connect_with;
 #[cfg(not(loom))]
 pub use socket::pool::end_connections;
 #[cfg(not(loom))]
-pub use vm::workers::count_workers;
+pub use vm::workers::{count_workers, name_workers};

@@ -1,50 +1,50 @@
 //! The worker processes' board of one master (`worker_groups`), which makes one server of them for clients:
-//! the counts of each, and the serial numbers of connections. It is memory of a zone that the master holds.
-//! Main threads write; loops read, and ask.
+//! the counts of each, the stalls that it has seen, its loops, and the serial numbers of connections. It is
+//! memory of a zone that the master holds. Main threads write; loops read, and ask.
 //!
 //! Rules.
-//! 1. A process writes to the page of its place in the zone alone, by its main thread: once a second, and
-//!    when another one asks. The page's version is odd meanwhile; what is read counts if the version was even
-//!    and is the same afterwards.
-//! 2. One that asks draws a number and sends SIGWINCH to all others. A page says which question it has
-//!    answered. An answer that does not come is replaced by what stands there.
+//! 1. A process writes to the pages of its place in the zone alone, by its main thread: once a second, and
+//!    when another one asks. The last version is read meanwhile (`zone::Page`).
+//! 2. One that asks draws a number and sends SIGWINCH to all others. A place says which question was
+//!    answered, behind its pages. In place of an answer that does not come the pages are read as they are.
 //! 3. What was counted stays counted: of a process that is gone its counters are added up, and the process
-//!    that has its place next counts on from them. Gauges are those of living processes.
+//!    that has its place next counts on from them, and goes on with its stalls. Gauges are those
+//!    of living processes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use clearway_http::metrics as clients;
 use clearway_metrics::{Asking, BUCKETS, Durations, Family, Kind, MetricSource, Next, Put, Together, Value};
 use clearway_os::signal::{self, Signal};
-use clearway_zone::Zone;
+use clearway_watchdog::{Status, Together as Stalls};
+use clearway_zone::{Page, Zone};
 
 /// The zone's name, which no directive can give.
 pub(crate) const NAME: &[u8] = b"\0worker groups";
-/// Bytes of the zone, of which those take memory that are used: a header, what is common, a page for each of
-/// 64 places.
-pub(crate) const BYTES: u64 = (PAGES_AT + 64 * PAGE_WORDS + 1024) as u64 * 8;
+/// Bytes of the zone, of which those take memory that are used: a header, what is common, and 64 places.
+pub(crate) const BYTES: u64 = (PLACES_AT + 64 * PLACE_WORDS + 1024) as u64 * 8;
 
 /// The last serial number of a connection.
 const SERIAL_AT: usize = 0;
 /// The last question.
 const ASKED_AT: usize = 1;
-const PAGES_AT: usize = 8;
+const PLACES_AT: usize = 8;
 
-/// A page: 512 KiB. What does not fit is left out.
-const PAGE_WORDS: usize = 64 * 1024;
-const VERSION_AT: usize = 0;
-const ANSWERED_AT: usize = 1;
-const OWNER_AT: usize = 2;
-const LENGTH_AT: usize = 3;
-/// The numbers of `stub_status`: [`clients::Numbers`].
-const NUMBERS_AT: usize = 4;
-const CONTENT_AT: usize = 16;
-const CONTENT_BYTES: usize = (PAGE_WORDS - CONTENT_AT) * 8;
+/// Of each place: the last question that was answered, a page of the process's loops, of which a thousand
+/// have room, one of its counts, whose halves have 512 KiB, and one of the stalls that it has seen, whose
+/// halves have 256. The rest is left out.
+const ANSWERED_AT: usize = 0;
+const LOOPS_AT: usize = 8;
+const COUNTS_AT: usize = LOOPS_AT + 1024;
+const STALLS_AT: usize = COUNTS_AT + 2 * 64 * 1024;
+const PLACE_WORDS: usize = STALLS_AT + 2 * 32 * 1024;
 
-/// How often a page is read again that changes meanwhile.
-const READS_MAX: usize = 8;
+/// The head of the counts: the number of the process, and the numbers of `stub_status`
+/// ([`clients::Numbers`]).
+const HEAD_BYTES: usize = 8 * 8;
 
 /// Values that are shown at once.
 const PART: usize = 64;
@@ -60,6 +60,9 @@ struct Board {
     /// The counts of earlier processes that had its place.
     before: Sums,
     numbers_before: clients::Numbers,
+    stalls_before: Stalls,
+    /// The stalls of this process that others know of.
+    told: ArcSwap<Status>,
 }
 
 /// The process serves beside others from now on, if it did not before; as if it were alone, where there are
@@ -69,14 +72,19 @@ pub(crate) fn join(zone: &Arc<Zone>) {
         return;
     }
     let Some((place, number)) = zone.own_place() else { return };
-    let page = Page(&zone.words()[PAGES_AT + place * PAGE_WORDS..][..PAGE_WORDS]);
+    let its = place_of(zone, place);
     let mut before = Sums::default();
     let mut numbers_before = clients::Numbers::default();
-    if let Some(read) = page.read() {
+    let mut stalls_before = Stalls::default();
+    if let Some(read) = its.read() {
         before.add_page(&read.content, Which::Counters);
         numbers_before = clients::Numbers { connections: clients::Connections::default(), ..read.numbers };
     }
-    let board = Board { zone: Arc::clone(zone), place, number, before, numbers_before };
+    if let Some(read) = its.stalls().read() {
+        stalls_before.add_page(&read);
+    }
+    let (zone, told) = (Arc::clone(zone), ArcSwap::default());
+    let board = Board { zone, place, number, before, numbers_before, stalls_before, told };
     if BOARD.set(board).is_ok() {
         clients::count_beside(others, next_serial);
     }
@@ -87,9 +95,50 @@ pub(crate) fn join(zone: &Arc<Zone>) {
 pub(crate) fn publish() {
     let Some(board) = BOARD.get() else { return };
     let asked = board.zone.words()[ASKED_AT].load(Ordering::SeqCst);
-    let mut content = Vec::new();
-    board.own().write(&mut content);
-    board.page(board.place).write((asked, board.number), board.own_numbers(), &content);
+    board.tell_stalls();
+    board.at(board.place).write((asked, board.number), board.own_numbers(), &board.own());
+}
+
+/// These loops serve from now on, of which the first one has this number among those of all processes;
+/// `None`: they are no workers. The main thread's.
+pub(crate) fn tell_loops(first: Option<usize>, identities: &[u32]) {
+    let Some(board) = BOARD.get() else { return };
+    let page: Vec<u8> = first.map_or_else(Vec::new, |first| {
+        let head = [board.number, u32::try_from(first).unwrap_or(u32::MAX)];
+        head.iter().chain(identities).flat_map(|number| number.to_le_bytes()).collect()
+    });
+    board.at(board.place).loops().write(&page);
+    clearway_lua::name_workers(loops_of_all);
+}
+
+/// The identities of the loops of all processes in the order of their numbers, these as those of this one.
+fn loops_of_all(own: &[u32]) -> Vec<u32> {
+    let Some(board) = BOARD.get() else { return own.to_vec() };
+    let read = |place: usize| Some((place, Loops::read(&board.at(place).loops().read()?)?));
+    let mut all: Vec<(bool, Loops)> = (0..64)
+        .filter_map(read)
+        .map(|(place, loops)| (place == board.place, loops))
+        .filter(|(is_own, loops)| *is_own || board.zone.has_worker(loops.owner))
+        .collect();
+    // Of processes with the same share this one counts, or the one that has come last.
+    all.sort_by_key(|(is_own, loops)| (loops.first, !is_own, std::cmp::Reverse(loops.owner)));
+    all.dedup_by_key(|(_, loops)| loops.first);
+    all.iter().flat_map(|(is_own, loops)| if *is_own { own } else { &loops.identities }).copied().collect()
+}
+
+/// The loops of a process, as a page has them.
+struct Loops {
+    owner: u32,
+    first: u32,
+    identities: Vec<u32>,
+}
+
+impl Loops {
+    fn read(page: &[u8]) -> Option<Self> {
+        let mut numbers =
+            page.chunks_exact(4).map(|number| u32::from_le_bytes(number.try_into().unwrap_or_default()));
+        Some(Self { owner: numbers.next()?, first: numbers.next()?, identities: numbers.collect() })
+    }
 }
 
 /// Answers the process with this pid. Whether it is one that may ask.
@@ -145,7 +194,7 @@ struct Question {
 impl Asking for Question {
     fn is_answered(&self) -> bool {
         let Some(board) = BOARD.get() else { return true };
-        let answered = |place: usize| board.page(place).0[ANSWERED_AT].load(Ordering::Acquire) >= self.number;
+        let answered = |place: usize| board.at(place).has_answered(self.number);
         self.others.iter().all(|&(place, number)| answered(place) || !board.zone.has_worker(number))
     }
 
@@ -155,8 +204,13 @@ impl Asking for Question {
             sums = board.own();
             board.visit_others(|read, which| sums.add_page(&read.content, which));
         }
-        Box::new(sums)
+        Box::new(Shown(sums))
     }
+}
+
+fn place_of(zone: &Zone, place: usize) -> Place<'_> {
+    debug_assert!(place < 64, "a zone has 64 places");
+    Place(&zone.words()[PLACES_AT + place * PLACE_WORDS..][..PLACE_WORDS])
 }
 
 /// The part of a page that counts.
@@ -168,9 +222,34 @@ enum Which {
 }
 
 impl Board {
-    fn page(&self, place: usize) -> Page<'_> {
-        debug_assert!(place < 64, "a zone has 64 places");
-        Page(&self.zone.words()[PAGES_AT + place * PAGE_WORDS..][..PAGE_WORDS])
+    fn at(&self, place: usize) -> Place<'_> {
+        place_of(&self.zone, place)
+    }
+
+    /// The stalls of this process, and those of earlier ones at its place.
+    fn own_stalls(&self) -> Stalls {
+        let mut stalls = self.stalls_before.clone();
+        stalls.add(&clearway_watchdog::status());
+        stalls
+    }
+
+    /// Those of all, also of processes that are gone.
+    fn stalls(&self) -> Stalls {
+        let mut stalls = self.own_stalls();
+        let others = (0..64).filter(|&place| place != self.place);
+        others.filter_map(|place| self.at(place).stalls().read()).for_each(|page| stalls.add_page(&page));
+        stalls
+    }
+
+    /// Writes them down, where there are more than before.
+    fn tell_stalls(&self) {
+        let status = clearway_watchdog::status();
+        if Arc::ptr_eq(&self.told.load(), &status) {
+            return;
+        }
+        let page = self.at(self.place).stalls();
+        page.write(&self.own_stalls().to_page(page.capacity_bytes()));
+        self.told.store(status);
     }
 
     /// The counts of this process.
@@ -187,7 +266,7 @@ impl Board {
 
     fn visit_others(&self, mut visit: impl FnMut(&ReadPage, Which)) {
         for place in (0..64).filter(|&place| place != self.place) {
-            let Some(read) = self.page(place).read() else { continue };
+            let Some(read) = self.at(place).read() else { continue };
             let lives = self.zone.has_worker(read.owner);
             visit(&read, if lives { Which::All } else { Which::Counters });
         }
@@ -196,7 +275,7 @@ impl Board {
 
 /// The page of one process.
 #[derive(Clone, Copy)]
-struct Page<'a>(&'a [AtomicU64]);
+struct Place<'a>(&'a [AtomicU64]);
 
 struct ReadPage {
     owner: u32,
@@ -204,50 +283,46 @@ struct ReadPage {
     content: Vec<u8>,
 }
 
-impl Page<'_> {
+impl<'a> Place<'a> {
+    fn loops(self) -> Page<'a> {
+        Page::new(&self.0[LOOPS_AT..COUNTS_AT])
+    }
+
+    fn counts(self) -> Page<'a> {
+        Page::new(&self.0[COUNTS_AT..STALLS_AT])
+    }
+
+    fn stalls(self) -> Page<'a> {
+        Page::new(&self.0[STALLS_AT..PLACE_WORDS])
+    }
+
+    fn has_answered(self, number: u64) -> bool {
+        self.0[ANSWERED_AT].load(Ordering::Acquire) >= number
+    }
+
     /// Rule 1, of the writer.
-    fn write(self, (answered, owner): (u64, u32), numbers: clients::Numbers, content: &[u8]) {
-        let version = self.0[VERSION_AT].load(Ordering::Relaxed) | 1;
-        self.0[VERSION_AT].store(version, Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.0[OWNER_AT].store(owner.into(), Ordering::Relaxed);
-        let length = content.len().min(CONTENT_BYTES);
-        self.0[LENGTH_AT].store(length as u64, Ordering::Relaxed);
-        for (word, number) in self.0[NUMBERS_AT..].iter().zip(numbers.to_words()) {
-            word.store(number, Ordering::Relaxed);
-        }
-        for (word, bytes) in self.0[CONTENT_AT..].iter().zip(content[..length].chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-        }
-        debug_assert_eq!(version % 2, 1, "rule 1: it is odd while it is written");
-        self.0[VERSION_AT].store(version + 1, Ordering::Release);
+    fn write(self, (answered, owner): (u64, u32), numbers: clients::Numbers, sums: &Sums) {
+        let page = self.counts();
+        let mut content = u64::from(owner).to_le_bytes().to_vec();
+        numbers.to_words().iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()));
+        debug_assert_eq!(content.len(), HEAD_BYTES, "the head is as long as it is read");
+        sums.write(&mut content, page.capacity_bytes());
+        page.write(&content);
         self.0[ANSWERED_AT].store(answered, Ordering::Release);
     }
 
-    /// Rule 1, of a reader. `None`: nobody has written it, or a process has died while it did.
+    /// The counts of the process. `None`: no process has written any.
     fn read(self) -> Option<ReadPage> {
-        (0..READS_MAX).find_map(|_| {
-            let version = self.0[VERSION_AT].load(Ordering::Acquire);
-            if version == 0 || version % 2 == 1 {
-                std::hint::spin_loop();
-                return None;
-            }
-            let owner = self.0[OWNER_AT].load(Ordering::Relaxed) as u32;
-            let length = usize::try_from(self.0[LENGTH_AT].load(Ordering::Relaxed)).unwrap_or(0);
-            let length = length.min(CONTENT_BYTES);
-            let numbers = std::array::from_fn(|at| self.0[NUMBERS_AT + at].load(Ordering::Relaxed));
-            let words = self.0[CONTENT_AT..].iter().take(length.div_ceil(8));
-            let mut content: Vec<u8> =
-                words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
-            content.truncate(length);
-            debug_assert!(content.len() <= CONTENT_BYTES, "a page is bounded");
-            fence(Ordering::Acquire);
-            let is_whole = self.0[VERSION_AT].load(Ordering::Relaxed) == version;
-            let numbers = clients::Numbers::of_words(numbers);
-            is_whole.then_some(ReadPage { owner, numbers, content })
-        })
+        let mut content = self.counts().read()?;
+        let mut words =
+            content.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        let owner = words.next()? as u32;
+        let mut numbers = [0; HEAD_BYTES / 8 - 1];
+        for number in &mut numbers {
+            *number = words.next()?;
+        }
+        content.drain(..HEAD_BYTES);
+        Some(ReadPage { owner, numbers: clients::Numbers::of_words(numbers), content })
     }
 }
 
@@ -354,7 +429,8 @@ impl Sums {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
+    /// As far as so many bytes have room for it.
+    fn write(&self, out: &mut Vec<u8>, room_bytes: usize) {
         for (at, values) in self.values.iter().enumerate() {
             for (key, total) in values {
                 let before = out.len();
@@ -369,12 +445,34 @@ impl Sums {
                         durations.counts.iter().for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
                     }
                 }
-                if out.len() > CONTENT_BYTES {
+                if out.len() > room_bytes {
                     out.truncate(before);
                     return;
                 }
             }
         }
+    }
+
+    fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
+        let none = Vec::new();
+        let values = self.values.get(at).unwrap_or(&none);
+        let names = crate::metrics::families()[at].labels;
+        for (key, total) in values.iter().skip(part * PART).take(PART) {
+            let mut rest = Cursor(key);
+            let mut texts = Vec::with_capacity(names.len());
+            while let Some(length) = rest.number::<2>() {
+                let text = rest.take(usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+                texts.push(String::from_utf8_lossy(text));
+            }
+            let labels: Vec<(&str, &str)> =
+                names.iter().zip(&texts).map(|(label, text)| (label.name, &**text)).collect();
+            match total {
+                Total::Number(number) => put(&labels, Value::Number(*number)),
+                Total::Milliseconds(ms) => put(&labels, Value::Milliseconds(*ms)),
+                Total::Durations(durations) => put(&labels, Value::Durations(durations)),
+            }
+        }
+        if (part + 1) * PART < values.len() { Next::More } else { Next::Over }
     }
 }
 
@@ -420,46 +518,36 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl MetricSource for Sums {
+/// The sums of all processes.
+struct Shown(Sums);
+
+impl MetricSource for Shown {
     fn families(&self) -> &[&'static Family] {
         crate::metrics::families()
     }
 
     fn read(&self, at: usize, part: usize, put: &mut Put<'_>) -> Next {
-        let none = Vec::new();
-        let values = self.values.get(at).unwrap_or(&none);
-        let names = self.families()[at].labels;
-        for (key, total) in values.iter().skip(part * PART).take(PART) {
-            let mut rest = Cursor(key);
-            let mut texts = Vec::with_capacity(names.len());
-            while let Some(length) = rest.number::<2>() {
-                let text = rest.take(usize::try_from(length).unwrap_or(0)).unwrap_or_default();
-                texts.push(String::from_utf8_lossy(text));
-            }
-            let labels: Vec<(&str, &str)> =
-                names.iter().zip(&texts).map(|(label, text)| (label.name, &**text)).collect();
-            match total {
-                Total::Number(number) => put(&labels, Value::Number(*number)),
-                Total::Milliseconds(ms) => put(&labels, Value::Milliseconds(*ms)),
-                Total::Durations(durations) => put(&labels, Value::Durations(durations)),
-            }
-        }
-        if (part + 1) * PART < values.len() { Next::More } else { Next::Over }
+        self.0.read(at, part, put)
     }
 
-    /// The names of the sections of this process.
     fn sections(&self) -> &[&'static str] {
         crate::metrics::SECTIONS
     }
 
-    fn write_section(&self, at: usize, part: usize, out: &mut Vec<u8>) -> Next {
-        crate::metrics::source().write_section(at, part, out)
+    /// The stall reports; there are as many as one process has.
+    fn write_section(&self, _: usize, _: usize, out: &mut Vec<u8>) -> Next {
+        let mut text = String::new();
+        BOARD.get().map(Board::stalls).unwrap_or_default().put_json(&mut text);
+        out.append(&mut text.into_bytes());
+        Next::Over
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ROOM: usize = 4096;
 
     fn at_of(name: &str) -> usize {
         families().iter().position(|family| family.name == name).expect("it is shown")
@@ -489,7 +577,7 @@ mod tests {
         let of_one = [("requests_total", "0", 7), ("cache_bytes", "c", 100), ("connections", "0", 2)];
         let of_other = [("requests_total", "1", 5), ("cache_bytes", "c", 100), ("connections", "0", 3)];
         let mut page = Vec::new();
-        sums(&of_other).write(&mut page);
+        sums(&of_other).write(&mut page, ROOM);
         let mut both = sums(&of_one);
         both.add_page(&page, Which::All);
         assert_eq!(
@@ -505,25 +593,29 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_read_as_it_was_written() {
-        let words: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
-        let page = Page(&words);
-        assert!(page.read().is_none(), "nobody has written it");
+    fn a_place_is_read_as_it_was_written() {
+        let words: Vec<AtomicU64> = (0..PLACE_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let place = Place(&words);
+        assert!(place.read().is_none() && !place.has_answered(1), "nobody has written it");
         let numbers = clients::Numbers::of_words([1, 2, 3, 4, 5, 6, 7]);
-        page.write((3, 9), numbers, b"what is counted");
-        let read = page.read().unwrap();
+        place.write((3, 9), numbers, &sums(&[("requests_total", "0", 7)]));
+        let read = place.read().unwrap();
         assert_eq!((read.owner, read.numbers.to_words()), (9, [1, 2, 3, 4, 5, 6, 7]));
-        assert_eq!(read.content, b"what is counted");
-        words[VERSION_AT].fetch_add(1, Ordering::Relaxed);
-        assert!(page.read().is_none(), "its process has died while it wrote");
-        page.write((4, 10), numbers, b"another");
-        assert_eq!(page.read().unwrap().content, b"another");
+        assert!(place.has_answered(3) && !place.has_answered(4));
+        let mut counted = Sums::default();
+        counted.add_page(&read.content, Which::All);
+        assert_eq!(shown(&counted, "requests_total"), ["[(\"loop\", \"0\")] Number(7)"]);
+        assert!(place.stalls().read().is_none(), "pages are apart");
+        place.stalls().write(b"stalls");
+        assert_eq!(place.read().unwrap().owner, 9);
+        place.counts().write(b"too short");
+        assert!(place.read().is_none());
     }
 
     #[test]
     fn what_is_no_page_adds_nothing() {
         let mut page = Vec::new();
-        sums(&[("requests_total", "0", 7)]).write(&mut page);
+        sums(&[("requests_total", "0", 7)]).write(&mut page, ROOM);
         for end in 0..page.len() {
             let mut read = Sums::default();
             read.add_page(&page[..end], Which::All);

@@ -1,11 +1,11 @@
 //! Reports and sums as JSON (RFC 8259), for the status API. docs/blocking.md names the members.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::report::{Branch, Call, End, Frame, Handover, Report};
 use crate::summary::Row;
+use crate::together::Told;
 
 /// Appends an object of comma-separated members.
 struct Object<'a> {
@@ -58,9 +58,9 @@ impl<'a> Object<'a> {
 
 /// Appends `{"reports":[…],"summary":[…]}`: the reports, which are JSON already, the newest first, and the
 /// sums.
-pub(crate) fn put_status(out: &mut String, reports: &[Arc<str>], summary: &[Row]) {
+pub(crate) fn put_status(out: &mut String, reports: &[Told], summary: &[Row]) {
     let mut object = Object::open(out);
-    let reports: Vec<&str> = reports.iter().rev().map(|report| &**report).collect();
+    let reports: Vec<&str> = reports.iter().rev().map(|report| &*report.json).collect();
     object.list("reports", &reports, |out, report| out.push_str(report));
     object.list("summary", summary, put_row);
     object.close();
@@ -70,6 +70,7 @@ pub(crate) fn put_status(out: &mut String, reports: &[Arc<str>], summary: &[Row]
 pub(crate) fn put_report(out: &mut String, report: &Report) {
     let mut object = Object::open(out);
     object.number("number", report.number);
+    object.number("process", report.process.into());
     object.number("unix_ms", report.unix_ms);
     object.number("loop", report.loop_index as u64);
     let account = report.account.as_ref();
@@ -124,7 +125,7 @@ fn put_call(out: &mut String, call: &Call) {
 fn put_row(out: &mut String, row: &Row) {
     let mut object = Object::open(out);
     object.text("location", &row.place);
-    object.text("phase", row.step);
+    object.text("phase", &row.step);
     object.text("entry", &row.entry);
     object.number("stalls", row.stalls);
     object.ms("ms", row.time);
@@ -171,11 +172,12 @@ mod tests {
         let report = crate::report::tests::sample();
         let mut out = String::new();
         put_report(&mut out, &report);
-        let json = Arc::from(std::mem::take(&mut out));
-        put_status(&mut out, &[json], &[Row::of(&report)]);
+        let told = Told { unix_ms: report.unix_ms, json: std::mem::take(&mut out).into() };
+        put_status(&mut out, &[told], &[Row::of(&report)]);
         let expected = concat!(
-            r#"{"reports":[{"number":7,"unix_ms":1700000000123,"loop":1,"request":"GET /a HTTP/1.1","#,
-            r#""location":"/a","phase":"content phase","connection":5,"entry":"m::handler","ms":312.000,"#,
+            r#"{"reports":[{"number":7,"process":9,"unix_ms":1700000000123,"loop":1,"#,
+            r#""request":"GET /a HTTP/1.1","location":"/a","phase":"content phase","connection":5,"#,
+            r#""entry":"m::handler","ms":312.000,"#,
             r#""over":true,"handed_over_after_ms":1.600,"on_cpu_ms":100.000,"in_calls_ms":210.000,"#,
             r#""waiting_ms":2.000,"samples":25,"common":[{"function":"m::burn","place":"crates/m.rs:9"},"#,
             r#"{"function":"m::handler","place":"crates/m.rs:3"},"#,

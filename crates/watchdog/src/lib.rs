@@ -17,6 +17,7 @@ mod stacks;
 mod stall;
 mod summary;
 mod symbols;
+mod together;
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -32,8 +33,10 @@ pub use place::WorkPlace;
 pub use rate::Rate;
 pub use report::{Branch, Call, End, Frame, Handover, Report};
 pub use summary::Row;
+pub use together::Together;
 
 use observer::Desk;
+use together::Told;
 
 /// Default of `stall_report_after`.
 pub const REPORT_AFTER_DEFAULT: Duration = Duration::from_millis(50);
@@ -61,13 +64,13 @@ pub struct Status {
     /// Since the process started, per location, phase and entry function, the longest time first.
     pub summary: Vec<Row>,
     /// The reports as JSON, made once, as this is read by loops.
-    json: Vec<Arc<str>>,
+    told: Vec<Told>,
 }
 
 impl Status {
     /// Appends `{"reports":[…],"summary":[…]}`, the newest report first.
     pub fn put_json(&self, out: &mut String) {
-        json::put_status(out, &self.json, &self.summary);
+        json::put_status(out, &self.told, &self.summary);
     }
 }
 
@@ -87,12 +90,17 @@ pub fn status() -> Arc<Status> {
 
 impl Watchdog {
     /// Watches a runtime from now on, and reports to `sink`. The first one of a process is the one that
-    /// [`status`] asks.
+    /// [`status`] asks. Reports count loops from `first_loop` on, as there are those of other processes.
     ///
     /// # Errors
     /// When threads are refused.
     #[expect(clippy::disallowed_methods, reason = "the threads of a watchdog start here")]
-    pub fn start(runtime: Runtime, settings: Settings, sink: Arc<dyn Sink>) -> io::Result<Self> {
+    pub fn start(
+        runtime: Runtime,
+        first_loop: usize,
+        settings: Settings,
+        sink: Arc<dyn Sink>,
+    ) -> io::Result<Self> {
         let desk = Arc::new(Desk::new(settings));
         let status = Arc::new(ArcSwap::default());
         let watchdog = Self { desk: Arc::clone(&desk), status: Arc::clone(&status) };
@@ -104,7 +112,7 @@ impl Watchdog {
         let to_report = Arc::clone(&desk);
         Builder::new().name("stall reporter".to_owned()).spawn(move || {
             signal::block_all();
-            reporter::Reporter::new(to_report, status, sink).run();
+            reporter::Reporter::new(to_report, first_loop, status, sink).run();
         })?;
         runtime.observe(desk)?;
         // Further ones are not asked.

@@ -76,9 +76,11 @@ pub enum End {
 pub struct Report {
     /// From 1, in the order in which stalls ended.
     pub number: u64,
+    /// Which process.
+    pub process: u32,
     /// When it ended, milliseconds since the epoch.
     pub unix_ms: u64,
-    /// Which loop.
+    /// Which loop, of those of all processes.
     pub loop_index: usize,
     /// The task's account of itself; `None` if it did not get to it.
     pub account: Option<Account>,
@@ -229,6 +231,7 @@ pub(crate) mod tests {
         let ms = Duration::from_millis;
         Report {
             number: 7,
+            process: 9,
             unix_ms: 1_700_000_000_123,
             loop_index: 1,
             account: Some(Account {

@@ -17,8 +17,9 @@ use crate::rate::Bucket;
 use crate::report::{Branch, Call, Frame, Report};
 use crate::stacks::Stacks;
 use crate::stall::Finished;
-use crate::summary::Summary;
+use crate::summary::{Row, Summary};
 use crate::symbols::{self, Symbols};
+use crate::together::Told;
 use crate::{REPORTS_KEPT, Status, advice, json, metrics};
 
 /// Its nice value.
@@ -40,14 +41,15 @@ const CALLS_KEPT: usize = 8;
 /// The task that writes reports.
 pub(crate) struct Reporter {
     desk: Arc<Desk>,
+    /// The number of the first loop among those of all processes.
+    first_loop: usize,
     status: Arc<ArcSwap<Status>>,
     sink: Arc<dyn Sink>,
     symbols: Symbols,
     /// When debug information was used last; `None`: nothing of it is kept.
     resolved_ns: Option<u64>,
     summary: Summary,
-    /// With their JSON.
-    reports: VecDeque<(Arc<Report>, Arc<str>)>,
+    reports: VecDeque<(Arc<Report>, Told)>,
     bucket: Bucket,
     /// Reports that were not written since the last one that was.
     suppressed: u64,
@@ -55,9 +57,15 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    pub(crate) fn new(desk: Arc<Desk>, status: Arc<ArcSwap<Status>>, sink: Arc<dyn Sink>) -> Self {
+    pub(crate) fn new(
+        desk: Arc<Desk>,
+        first_loop: usize,
+        status: Arc<ArcSwap<Status>>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
         Self {
             desk,
+            first_loop,
             status,
             sink,
             symbols: Symbols::default(),
@@ -85,7 +93,7 @@ impl Reporter {
                 }
                 metrics::STALLS.increment();
                 let report = Arc::new(self.report(finished));
-                self.summary.add(&report);
+                self.summary.add([Row::of(&report)]);
                 self.keep(Arc::clone(&report));
                 self.write(&report);
                 self.resolved_ns = Some(clock::monotonic_ns());
@@ -111,12 +119,13 @@ impl Reporter {
     fn keep(&mut self, report: Arc<Report>) {
         let mut text = String::new();
         json::put_report(&mut text, &report);
-        self.reports.push_back((report, text.into()));
+        let told = Told { unix_ms: report.unix_ms, json: text.into() };
+        self.reports.push_back((report, told));
         if self.reports.len() > REPORTS_KEPT {
             self.reports.pop_front();
         }
-        let (reports, json) = self.reports.iter().cloned().unzip();
-        self.status.store(Arc::new(Status { reports, json, summary: self.summary.rows().to_vec() }));
+        let (reports, told) = self.reports.iter().cloned().unzip();
+        self.status.store(Arc::new(Status { reports, told, summary: self.summary.rows().to_vec() }));
     }
 
     fn report(&mut self, finished: Finished) -> Report {
@@ -145,8 +154,9 @@ impl Reporter {
         self.number += 1;
         Report {
             number: self.number,
+            process: std::process::id(),
             unix_ms: finished.unix_ms,
-            loop_index: finished.loop_index,
+            loop_index: self.first_loop + finished.loop_index,
             entry,
             account: finished.account,
             place,

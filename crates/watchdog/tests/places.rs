@@ -19,7 +19,7 @@ fn a_task_that_says_nothing_is_where_its_tag_says() {
     let runtime = Runtime::start(&config).unwrap();
     let report_after = Some(Duration::from_millis(50));
     let settings = Settings { report_after, report_rate: REPORT_RATE_DEFAULT };
-    let watchdog = Watchdog::start(runtime, settings, Arc::new(Discard)).unwrap();
+    let watchdog = Watchdog::start(runtime, 0, settings, Arc::new(Discard)).unwrap();
     let known = Tag::of(b"known");
     let place = WorkPlace { name: "/known".to_owned(), step: "testing" };
     watchdog.name_places(move |tag| (tag == known).then(|| place.clone()));
@@ -41,7 +41,7 @@ fn a_task_that_says_nothing_is_where_its_tag_says() {
     assert_eq!(whereabouts, [Some(("/known", "testing")), None]);
     assert!(status.reports.iter().all(|report| report.account.is_none()));
     let row = status.summary.iter().find(|row| row.place == "/known").unwrap();
-    assert_eq!((row.step, row.stalls), ("testing", 1));
+    assert_eq!((&*row.step, row.stalls), ("testing", 1));
     let mut json = String::new();
     status.put_json(&mut json);
     assert!(json.contains(r#""location":"/known","phase":"testing""#), "{json}");

@@ -46,7 +46,7 @@ fn start(handover_after: Option<Duration>) -> Watched {
     let config = Config { handover_after, handover_carriers: 64, ..Config::default() };
     let runtime = Runtime::start(&config).unwrap();
     let lines = Arc::new(Lines::default());
-    let watchdog = Watchdog::start(runtime, SETTINGS, Arc::clone(&lines) as _).unwrap();
+    let watchdog = Watchdog::start(runtime, 0, SETTINGS, Arc::clone(&lines) as _).unwrap();
     Watched { home: runtime.at(0), watchdog, lines }
 }
 

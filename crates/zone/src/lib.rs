@@ -16,6 +16,7 @@ pub mod dict;
 mod header;
 #[cfg(all(test, loom))]
 mod models;
+mod page;
 mod slot;
 mod store;
 mod sync;
@@ -30,6 +31,7 @@ mod zones;
 
 #[cfg(not(loom))]
 pub use counts::{Counted, Refused};
+pub use page::Page;
 pub use slot::{PAYLOAD_MAX, VALUE_MAX};
 pub use store::{Store, Unkept};
 pub use table::{Contended, Entry, KeyHash, Table, Updated};

@@ -1,10 +1,11 @@
-//! loom models of the rules of the table, of the store and of their workers: every interleaving that loom
-//! finds with bounded preemptions. A key has four slots there. Run with `RUSTFLAGS="--cfg loom" cargo test -p
-//! clearway-zone --release models`.
+//! loom models of the rules of the table, of the store, of pages and of their workers: every interleaving
+//! that loom finds with bounded preemptions. A key has four slots there. Run with `RUSTFLAGS="--cfg loom"
+//! cargo test -p clearway-zone --release models`.
 
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::page::Page;
 use crate::store::{CELL_BYTES, CELL_WORDS, DeathInStore, Store};
 use crate::sync::AtomicU64;
 use crate::table::{BUCKET_WORDS, Death, Entry, KeyHash, Table, Updated, bucket_words};
@@ -312,5 +313,31 @@ fn a_value_that_is_changed_is_its_keys() {
         assert_eq!(read(Y), Some(200));
         assert!(matches!(changed, Ok(None | Some(Updated::Changed))), "{changed:?}");
         assert!(LASTING.iter().all(|&key| read(key) == Some(7)));
+    });
+}
+
+/// Words of a page whose halves hold a word of bytes each.
+const PAGE_WORDS: usize = 2 + 2 * 2;
+
+/// A reader has something that was written, and all of it, while a writer is two versions ahead and dies in
+/// the third.
+#[test]
+fn a_page_is_read_whole() {
+    model(3, || {
+        let words: Arc<Vec<AtomicU64>> = Arc::new((0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect());
+        Page::new(&words).write(&[1]);
+        let same = Arc::clone(&words);
+        let writer = thread::spawn(move || {
+            let page = Page::new(&same);
+            page.write(&[2; 2]);
+            page.write(&[3; 3]);
+            page.write_partly(&[4; 4]);
+        });
+        if let Some(read) = Page::new(&words).read() {
+            let number = read.first().copied().expect("nothing is written that is empty");
+            assert!((1..=3).contains(&number) && read == vec![number; number.into()], "{read:?}");
+        }
+        writer.join().expect("no panic");
+        assert_eq!(Page::new(&words).read(), Some(vec![3; 3]));
     });
 }

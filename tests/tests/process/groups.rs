@@ -23,6 +23,9 @@ const LOCATIONS: &str = "root site;
     location = /numbers { content_by_lua_block { local own, count = {}, ngx.worker.count()
         for id = 0, count - 1 do own[#own + 1] = ngx.shared.d:get('number ' .. id) and id or nil end
         ngx.print(table.concat(own, ' '), ' of ', count) } }
+    location = /pids { content_by_lua_block { local all, own = ngx.worker.pids(), 0
+        for at, pid in ipairs(all) do own = pid == ngx.worker.pid() and at - 1 or own end
+        ngx.print(own == ngx.worker.id(), ' ', table.concat(all, ' ')) } }
     location = /word { return 200 old; }
     location = /count { content_by_lua_block { ngx.print((ngx.shared.d:incr('n', 1, 0))) } }
     location = /limited { limit_req zone=one; }
@@ -102,6 +105,18 @@ fn each_group_has_its_share_of_the_loops() {
         assert_eq!(pids, workers(&server, processes));
         let all = wait_until(PATIENCE, || server.get("/numbers").text() == "0 1 2 3 of 4");
         assert!(all, "{}", server.get("/numbers").text());
+        // All name all loops alike, each its own where its number says.
+        let mut named = BTreeSet::new();
+        for (_, mut connection) in connections(&server, processes) {
+            let mut pids = String::new();
+            let are_there = wait_until(PATIENCE, || {
+                pids = text(&mut connection, "/pids");
+                pids.starts_with("true ") && pids.split(' ').collect::<BTreeSet<_>>().len() == 1 + 4
+            });
+            assert!(are_there, "{pids}");
+            named.insert(pids);
+        }
+        assert_eq!(named.len(), 1, "{named:?}");
     }
 }
 
@@ -332,6 +347,8 @@ const TOGETHER: &str = "upstream broken { zone u 64k; server unix:%%PREFIX%%/nob
         location = /stub { stub_status; }
         location = /status { status json; }
         location = /active { return 200 $connections_active; }
+        location = /spin { content_by_lua_block {
+            local began = os.clock() while os.clock() - began < 0.3 do end } }
         location /cached/ { proxy_pass http://broken; add_header X-Upstream $upstream_addr; }
         location /narrow/ { proxy_pass http://narrow/cached/; }
         location /turns/ { proxy_pass http://turns/cached/; add_header X-Turn $upstream_addr; } }";
@@ -398,6 +415,43 @@ fn what_a_process_has_counted_outlives_it() {
     drop(both.remove(0));
     let few = wait_until(PATIENCE, || stub(&mut both[0].1)[0] <= before[0]);
     assert!(few, "{before:?} {:?}", stub(&mut both[0].1));
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no groups")]
+fn what_held_one_process_all_show() {
+    let server = start_together();
+    let mut both = connections(&server, 2);
+    let pids = [both[0].0, both[1].0];
+    for (_, connection) in &mut both {
+        assert_eq!(ask_together(connection, "/spin").status, 200);
+    }
+    let is_known = |connection: &mut Connection| {
+        let shown = ask_together(connection, "/status").text();
+        let reports = shown.split("{\"number\":").skip(1);
+        let of_spin: Vec<&str> = reports.filter(|report| report.contains("\"location\":\"/spin\"")).collect();
+        let of = |pid: Pid| of_spin.iter().any(|report| report.contains(&format!("\"process\":{pid},")));
+        let loops = ["\"loop\":0,", "\"loop\":1,"].map(|it| of_spin.iter().any(|text| text.contains(it)));
+        // The sums are those of both.
+        let summary = shown.split("\"summary\":").nth(1).expect(&shown);
+        let rows = summary.split("{\"location\":").filter(|row| row.starts_with("\"/spin\""));
+        let stalls_of = |row: &str| row.split("\"stalls\":").nth(1)?.split(',').next()?.parse::<u64>().ok();
+        let stalls: u64 = rows.filter_map(stalls_of).sum();
+        pids.iter().all(|&pid| of(pid)) && loops == [true; 2] && stalls >= 2
+    };
+    for (_, connection) in &mut both {
+        assert!(
+            wait_until(PATIENCE, || is_known(connection)),
+            "{}",
+            ask_together(connection, "/status").text()
+        );
+    }
+    send_signal(both[0].0, Signal::KILL);
+    server.wait_gone(both[0].0);
+    workers(&server, 2);
+    for (_, mut connection) in connections(&server, 2) {
+        assert!(wait_until(PATIENCE, || is_known(&mut connection)), "reports outlive their process");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::socket::pool::LoopPools;
 use crate::vm::net_settings::NET_MAIN;
 use crate::vm::of_loop::Slot;
 use crate::vm::timers::Timers;
+use crate::vm::workers;
 use crate::waiter::Bells;
 
 use super::regexes::{RegexConf, Regexes};
@@ -73,11 +74,12 @@ impl VmState {
     }
 
     /// `ngx.worker.pids()`: a loop is a worker, and has the number that `$pid` has, so that seeds of random
-    /// numbers, which code makes of it, differ between the loops. Before there are any there is the process.
+    /// numbers, which code makes of it, differ between the loops; those of other processes are there as well.
+    /// Before there are any there is the process.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let snapshot = self.snapshot.upgrade();
         let pids = snapshot.as_ref().and_then(|snapshot| snapshot.conf(&NET_MAIN).pids.get());
-        pids.cloned().unwrap_or_else(|| vec![std::process::id()])
+        pids.map_or_else(|| vec![std::process::id()], |own| workers::pids(own))
     }
 
     /// `ngx.worker.pid()`.

@@ -185,7 +185,8 @@ impl Worker {
             sink: Arc::clone(&log) as _,
         };
         let runtime = Runtime::start(&config)?;
-        let watchdog = Watchdog::start(runtime, core.stall_reports(), Arc::clone(&log) as _)?;
+        let (settings, sink) = (core.stall_reports(), Arc::clone(&log) as _);
+        let watchdog = Watchdog::start(runtime, core.share().start, settings, sink)?;
         clearway_lua::count_workers(core.share(), core.all_loops());
         let (most, multi_accept) = (connections_max(core), multi_accept(core));
         let policies = AcceptPolicy::for_loops(runtime.len(), most, multi_accept);
@@ -325,6 +326,7 @@ impl Worker {
         if let Some(board) = board.as_ref().filter(|_| has_company) {
             // The loops are known now that are shown.
             board::join(board);
+            board::tell_loops((!core.is_agent()).then(|| core.share().start), identities.all());
         }
         // An early request for `status` is to find the loops, and afterwards the listeners as well.
         self.publish_metrics(number);
