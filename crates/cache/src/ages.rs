@@ -8,7 +8,7 @@ use crate::index::BLOCK_BYTES;
 const EXACT_S: u64 = 1 << EXACT_BITS;
 const EXACT_BITS: u32 = 10;
 
-/// From there on each doubling of the age has so many steps.
+/// From this age on each doubling of the age has so many steps.
 const PARTS: u64 = 1 << PARTS_BITS;
 const PARTS_BITS: u32 = 6;
 

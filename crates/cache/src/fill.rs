@@ -19,9 +19,9 @@ use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Once, Order
 /// Whether a response will be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<T> {
-    /// It will; the value is all that followers need to read the file.
+    /// The response will be stored; the value is all that followers need to read the file.
     Stored(T),
-    /// It will not: each follower asks the upstream itself.
+    /// The response will not be stored: each follower asks the upstream itself.
     NotStored,
 }
 
@@ -51,7 +51,7 @@ pub enum Progress {
 pub enum Crowd {
     /// All followers wait for more.
     AllWait,
-    /// At least half of them wait.
+    /// At least half of the followers wait.
     MostWait,
     /// Less than half of them wait.
     FewWait,

@@ -15,8 +15,8 @@ use crate::key::Digest;
 /// The number of digests that are remembered because their responses were not stored.
 const UNKEPT_SLOTS: usize = 1024;
 
-/// For how long that is remembered, seconds. Meanwhile requests do not wait for a leader, since its response
-/// is unlikely to be stored for them.
+/// The time for which that is remembered, seconds. Meanwhile requests do not wait for a leader, since its
+/// response is unlikely to be stored for them.
 pub(crate) const UNKEPT_S: u16 = 2;
 
 /// The number of buckets. Fills are few: as many as there are requests to upstreams at a time.

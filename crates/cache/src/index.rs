@@ -68,7 +68,8 @@ pub struct File {
     pub inode: u64,
     /// When it was stored, Unix seconds.
     pub stored_s: u64,
-    /// By what it is known to be as it was written, 22 bits; 0: it is in doubt (`disks::stamp`).
+    /// The stamp by which the file is known to be as it was written, 22 bits; 0: it is in doubt
+    /// (`disks::stamp`).
     pub stamp: u32,
 }
 

@@ -83,7 +83,7 @@ fn matches(mask: &[u8], name: &[u8]) -> bool {
 }
 
 enum One {
-    /// This many bytes of the mask matched one byte of the name.
+    /// A match of so many bytes of the mask with one byte of the name.
     Match(usize),
     Mismatch,
     /// Mask and name have both ended.

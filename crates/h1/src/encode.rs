@@ -36,7 +36,7 @@ pub enum Framing {
         /// The `Content-Length` to send all the same: that of the body that GET would have got.
         content_length: Option<u64>,
     },
-    /// This many bytes.
+    /// A body of so many bytes.
     Length(u64),
     /// Chunks.
     Chunked,

@@ -173,7 +173,7 @@ pub enum Placing {
 pub enum Rest {
     /// More of the message may follow.
     Open,
-    /// This was the last of it.
+    /// This was the last part of the message.
     Ended,
 }
 
@@ -213,7 +213,7 @@ pub enum Frame<'p> {
     Continuation(&'p [u8], Block),
     /// The priority of a stream (RFC 9218 §7.1): its number and the field's value.
     PriorityUpdate(u32, &'p [u8]),
-    /// To be skipped (RFC 9113 §5.5).
+    /// A frame of unknown type, to be skipped (RFC 9113 §5.5).
     Unknown,
 }
 

@@ -23,7 +23,7 @@ pub const EARLY_PRIORITIES_MAX: usize = 64;
 /// The streams of a connection that are open, and their order.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    /// By number.
+    /// The streams by number.
     entries: VecDeque<Entry>,
     order: Order,
     /// Streams that have not begun.
@@ -63,7 +63,7 @@ impl Default for Order {
 #[derive(Debug, Default)]
 struct Turns {
     incremental: VecDeque<u32>,
-    /// By number.
+    /// The numbers of streams whose whole body is ready.
     whole: BTreeSet<u32>,
     /// Whether one of the others has had its turn last.
     was_whole: bool,
@@ -136,7 +136,7 @@ impl Schedule {
     pub fn make_ready(&mut self, id: u32) {
         let is_first = matches!(self.order, Order::Tree(_)) && !self.entries.iter().any(|e| e.is_ready);
         if is_first {
-            // Nobody has waited: what was sent before counts for nothing.
+            // No stream has waited: bytes that were sent before count for nothing.
             self.entries.iter_mut().for_each(|entry| entry.due = 0);
             if let Order::Tree(tree) = &mut self.order {
                 tree.now = 0;

@@ -126,7 +126,7 @@ impl<'c> Link<'c> {
         }
     }
 
-    /// For one wait at a time: more of the request's body, as a rule.
+    /// The timer for one wait at a time: for more of the request's body, as a rule.
     pub(crate) fn timer(&self) -> &Timer {
         match self {
             Self::Http1(link) => &link.timer,

@@ -93,7 +93,7 @@ const CODES: usize = 500;
 #[repr(align(128))]
 struct Tally {
     handled: AtomicU64,
-    /// From other loops, where they count as closed.
+    /// Connections that came from other loops, where they count as closed.
     moved_here: AtomicU64,
     closed: AtomicU64,
     /// Requests that began with a part of their head.
@@ -307,7 +307,7 @@ impl Connections {
 }
 
 impl Numbers {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

@@ -71,7 +71,7 @@ pub(crate) struct OutputState<'c> {
     head_bytes: u32,
     unusual: Option<Box<Unusual<'c>>>,
     urgency: Urgency,
-    /// For how long the socket is waited for; there while it is.
+    /// The timer of the wait for the socket; `None` while there is no wait.
     wait: Option<Timer>,
     trailers: Option<Box<TrailerState>>,
     source: ResponseSource,

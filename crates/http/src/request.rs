@@ -172,9 +172,9 @@ pub(crate) enum RequestLine {
 /// How a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// By itself.
+    /// The request came by itself.
     Alone,
-    /// Its first bytes together with the request before it.
+    /// The first bytes of the request came together with the request before it.
     Pipelined,
 }
 
@@ -190,7 +190,7 @@ pub(crate) enum RootTest {
 pub(crate) enum Stage {
     /// The request is read and answered.
     Open,
-    /// Its response is over; something is done behind it (`post_action`).
+    /// The response is over; a `post_action` runs behind it.
     Behind,
     /// The request is in its log phase, or behind it.
     Logged,

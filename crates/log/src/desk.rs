@@ -199,7 +199,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     Waits,
-    /// It answers signals: a reader of a pipe that held it would hold the whole server.
+    /// No hold: the thread answers signals, and a reader of a pipe that held it would hold the whole server.
     None,
 }
 
@@ -210,7 +210,7 @@ pub(crate) struct Told {
     pub(crate) about: u64,
     /// Failures to be reported elsewhere, as the destination itself is in trouble.
     pub(crate) failures: Vec<Report>,
-    /// For all.
+    /// An error for all logs.
     pub(crate) unopened: Option<OpenError>,
 }
 

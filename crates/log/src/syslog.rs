@@ -25,7 +25,7 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Number of `local7`.
 const FACILITY_DEFAULT: u8 = 23;
 
-/// By their numbers.
+/// The facilities by their numbers.
 const FACILITIES: [&str; 24] = [
     "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv", "ftp",
     "ntp", "audit", "alert", "cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6",

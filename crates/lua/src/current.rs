@@ -225,7 +225,7 @@ pub struct Current<'a> {
     pub(crate) args: Args,
     /// The threads of the run, where there can be some.
     pub(crate) threads: Option<&'a mut Threads>,
-    /// Its purpose, if that is no request.
+    /// The purpose of code that runs for no request.
     pub(crate) alone: Option<&'a Arc<Alone>>,
     /// State of code that runs once, without a request.
     own: Option<Box<Kept>>,
@@ -259,11 +259,11 @@ pub(crate) enum Pause {
     Sleep(u64),
     /// Until the client has taken what was written.
     Flush,
-    /// For nothing, but what was written is to leave.
+    /// Pause until the output was pushed, as far as possible.
     Push,
     /// Until the request's body is there.
     ReadBody,
-    /// For nothing: a light thread begins.
+    /// Pause to begin a light thread.
     Spawn {
         child: Coroutine,
         /// The thread that has spawned it ([`Call::thread`]).
@@ -271,13 +271,13 @@ pub(crate) enum Pause {
     },
     /// Until one of these light threads is over.
     Threads(Vec<usize>),
-    /// For something beside the request.
+    /// Pause for an operation beside the request.
     Operation(Operation),
-    /// For something of the request's body, or of its client's connection.
+    /// Pause for the request's body, or for its client's connection.
     Receive(Receiving),
     /// Until the client has this.
     Send(Sending),
-    /// For subrequests that have begun.
+    /// Pause for subrequests that have begun.
     Captures(Operation),
     /// The code ends with `ngx.exit`.
     Exit(i32),

@@ -93,7 +93,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// For so many milliseconds at most, if there is a limit; and what wakes it.
+    /// A wait of at most `limit_ms` milliseconds, if there is a limit, and the bell that ends it.
     pub(crate) fn new(home: LoopRef, limit_ms: Option<u64>) -> (Self, Bell) {
         let shared = Arc::<Shared>::default();
         let bell = Bell(Arc::downgrade(&shared));

@@ -23,7 +23,7 @@ pub const SLOTS: i32 = 64;
 /// The context of functions during a run: a request, a timer. The type that implements it names the value
 /// that they get.
 pub trait Context: 'static {
-    /// For as long as one run takes.
+    /// The type for the length of one run.
     type Of<'a>: ?Sized;
 }
 

@@ -709,7 +709,7 @@ pub unsafe extern "C" fn ngx_http_lua_ffi_respond(
             slot.code.store(code, Ordering::Relaxed);
             slot.answer.store(answer.cast(), Ordering::Relaxed);
             slot.answer_len.store(answer_len, Ordering::Relaxed);
-            // Nobody else moves on from ANSWERING.
+            // Only this thread moves on from ANSWERING.
             let before = slot.word.fetch_add(ANSWERED - ANSWERING, Ordering::AcqRel);
             if before & WAKER != 0
                 && let Some(waker) = slot.waker().take()

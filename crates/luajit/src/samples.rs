@@ -17,8 +17,8 @@ use crate::walk::{LuaStack, Registers};
 
 struct Cell {
     stack: UnsafeCell<LuaStack>,
-    /// For how long the thread has been at what it is at, nanoseconds: samples end runs whose limit that is
-    /// beyond.
+    /// The time for which the thread has been at its present work, nanoseconds: samples end runs whose limit
+    /// has passed.
     held_ns: AtomicU64,
 }
 

@@ -60,7 +60,7 @@ impl std::fmt::Debug for Cache {
 /// The place of an object's file, as far as the index knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// On the disk of this number.
+    /// The object is on the disk of this number.
     Disk(u8),
     /// Perhaps on this disk: not all of its files are in the index yet.
     Perhaps(u8),

@@ -33,7 +33,7 @@ use super::notes::Notes;
 const STALL_MS: u64 = 10_000;
 /// A disk is left out after so many errors in a row.
 const ERRORS_MAX: u32 = 3;
-/// For how long nothing new is put on a full disk, ms.
+/// The time for which no new objects are put on a full disk, ms.
 const FULL_MS: u64 = 1000;
 /// Threads of a disk's pool (as in the article that thread pools began with).
 const THREADS: u32 = 16;
@@ -174,7 +174,7 @@ impl Disk {
         &self.notes
     }
 
-    /// Its own pool.
+    /// The disk's own pool.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }

@@ -16,9 +16,9 @@ const RESPONDER: u8 = 1;
 /// Whether the application is to close the connection behind its answer (`fastcgi_keep_conn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepConnection {
-    /// It is.
+    /// The application keeps the connection open.
     No,
-    /// It leaves that to us.
+    /// The application leaves closing to us.
     Yes,
 }
 

@@ -30,7 +30,7 @@ pub enum Asked {
     /// A response with a body.
     #[default]
     Whole,
-    /// Its head (`HEAD`).
+    /// A body without bytes, as the response has only a head (`HEAD`).
     Head,
 }
 
@@ -39,7 +39,7 @@ pub enum Asked {
 pub enum ResponseFraming {
     /// There is none.
     Empty,
-    /// This many bytes, more than none.
+    /// A body of so many bytes, at least one.
     Length(u64),
     /// Chunks.
     Chunked,

@@ -18,7 +18,7 @@ pub struct Failure {
 /// Why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its first frame has no settings.
+    /// The first frame is no settings frame.
     NoSettings,
     /// A frame that may not be.
     Frame(Violation),
@@ -114,11 +114,11 @@ pub enum Note {
     EarlyData,
     /// More interim heads than there may be.
     InterimHeads,
-    /// This frame came behind the end of the response.
+    /// A frame of this kind came behind the end of the response.
     HalfClosed(&'static str),
     /// A frame exceeds the window of the stream: the frame's length and the window, bytes.
     Window(u32, u32),
-    /// Its window would become too large: by how much, and what it was, bytes.
+    /// The window would become too large: by how much, and what it was, bytes.
     Increment(u32, u32),
     /// The body is longer than its head has announced, or there is a body where none may be.
     LongBody,

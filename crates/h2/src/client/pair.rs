@@ -81,7 +81,7 @@ fn field<'h>(name: &'h [u8], value: &'h [u8]) -> HeaderLine<'h> {
     HeaderLine { name, value, known: Known::Other }
 }
 
-/// Both sides and what is under way between them.
+/// Two connections and the frames under way between them.
 struct Pair<'e> {
     exchanges: &'e [Exchange],
     windows: (u32, u32),

@@ -11,9 +11,9 @@ use crate::frame::ErrorCode;
 /// How far a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its head has not come.
+    /// The head has not come.
     Head,
-    /// Its body comes.
+    /// The body comes.
     Body,
     /// The response is over, or will not be completed any more.
     Ended,
@@ -118,10 +118,10 @@ impl Stream {
     }
 }
 
-/// All of them.
+/// All streams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// By number: they are opened in that order, and mostly closed in it.
+    /// Streams by number: they are opened in that order, and mostly closed in it.
     open: VecDeque<Stream>,
     /// The highest number that was used.
     last: u32,

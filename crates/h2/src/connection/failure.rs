@@ -147,9 +147,9 @@ pub enum Note {
     /// A frame exceeds the window of the stream: the stream's number, the frame's length and the window,
     /// bytes.
     Window(u32, u32, u32),
-    /// Its window would become too large: its number, by how much, and what it was, bytes.
+    /// The window would become too large: the stream's number, by how much, and what the window was, bytes.
     Increment(u32, u32, u32),
-    /// This frame came behind the end of its body.
+    /// A frame of this kind came behind the end of the request's body.
     HalfClosed(&'static str, u32),
     /// Trailers that are not the end.
     OpenTrailers(u32),

@@ -43,10 +43,10 @@ impl Stream {
     }
 }
 
-/// All of them.
+/// All streams of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// By number: they are opened in that order, and mostly closed in it.
+    /// Streams by number: they are opened in that order, and mostly closed in it.
     open: VecDeque<Stream>,
     last: u32,
     /// Streams that are over, in a ring.

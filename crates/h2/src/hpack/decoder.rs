@@ -13,7 +13,7 @@ use crate::hpack::CompressionFault;
 pub enum Sensitivity {
     /// Anybody may.
     Usual,
-    /// Nobody may: it is to be passed on as a literal that is never indexed.
+    /// No table may keep the field: it is to be passed on as a literal that is never indexed.
     NeverIndexed,
 }
 

@@ -14,8 +14,8 @@ use clearway_runtime::Timer;
 
 use super::Link;
 
-/// For how long something is prepared for a client that has ended its direction while nothing is sent to it,
-/// milliseconds.
+/// The time for which a response is prepared for a client that has ended its direction while nothing is sent
+/// to it, milliseconds.
 const PATIENCE_MS: u64 = 1_000;
 
 /// Watches for one client to leave.
@@ -56,7 +56,7 @@ fn is_unwatched(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull)
 }
 
-/// For how long nothing was sent, as far as that is known.
+/// The time for which nothing was sent, as far as that is known.
 fn silent_ms(link: Link<'_>) -> u64 {
     link.tcp_info().map_or(u64::MAX, |info| u64::from(info.last_sent_ms))
 }

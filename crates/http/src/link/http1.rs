@@ -20,7 +20,7 @@ const NODELAY_OFF: u8 = 2;
 pub struct Http1Link {
     /// The transport of its bytes.
     pub transport: Transport,
-    /// For one wait at a time: for a request, a head, more of a body.
+    /// The timer for one wait at a time: for a request, a head, more of a body.
     pub timer: Timer,
     /// Requests so far, which are not counted beyond the largest number; written by the connection's task.
     served: AtomicU32,

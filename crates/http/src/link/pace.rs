@@ -26,7 +26,7 @@ pub(crate) struct Pace {
 enum Watch {
     NotYet,
     On,
-    /// It had ended its direction before, and may still read.
+    /// The client had ended its direction before, and may still read.
     Off,
 }
 

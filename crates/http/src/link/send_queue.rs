@@ -23,7 +23,7 @@ use crate::response::file_sender::{
 
 /// Chunks up to this size are copied behind the head instead of being queued, bytes.
 pub(crate) const GATHER_MAX_BYTES: usize = 4 * 1024;
-/// From here on a producer is told to wait, bytes.
+/// From this size on a producer is told to wait, bytes.
 const FULL_BYTES: usize = 64 * 1024;
 /// Pieces given to one writev(2).
 const IOVECS_MAX: usize = 16;
@@ -58,7 +58,7 @@ struct Rest<'c> {
     queue: VecDeque<Chunk<'c>>,
     /// Bytes of the queue that are in memory.
     queued_bytes: usize,
-    /// From the first part of a file on.
+    /// The parts behind the buffer, from the first part of a file on.
     files: Option<Box<FileSender>>,
 }
 

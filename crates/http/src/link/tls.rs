@@ -50,7 +50,7 @@ const SILENCE_MS: u64 = 1_000;
 /// How long records are (`ssl_buffer_size`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordSize {
-    /// By what was sent before.
+    /// The size of records follows from the bytes that were sent before.
     #[default]
     Adaptive,
     /// Bytes.
@@ -163,7 +163,7 @@ fn put_back(mut input: Box<Input>, shelf: &Shelf) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Farewell {
     Unsaid,
-    /// It leaves with what is encrypted next, if that is so long, bytes.
+    /// The bytes leave with those that are encrypted next, if these are so long, bytes.
     Behind(usize),
     Said,
 }
@@ -198,7 +198,7 @@ impl fmt::Display for NotReceived<'_> {
     }
 }
 
-/// At which level nginx logs what clients provoke.
+/// The level at which nginx logs failures that clients provoke.
 #[must_use]
 pub fn failure_level(failure: &Failure) -> Level {
     match failure.reasons.last() {

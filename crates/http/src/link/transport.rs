@@ -54,7 +54,7 @@ impl Transport {
         }
     }
 
-    /// From here on there is TLS between them.
+    /// Encrypts all later bytes.
     pub fn encrypt(&mut self, by: Box<Tls>) {
         match self {
             Self::Socket { tls, .. } => {

@@ -96,7 +96,8 @@ impl<'c> OutputState<'c> {
         }
     }
 
-    /// On a stream the body ends with it, however long it is, and another request does not wait for that.
+    /// The body of a stream ends with the stream, however long it is, and another request does not wait for
+    /// that.
     fn write_stream_head(&mut self, request: &Request<'c>, stream: &Stream) {
         let (status, length) = (self.head.status, self.head.content_length);
         let version = Version::HTTP_10;

@@ -85,14 +85,15 @@ pub enum LastAttempt {
 pub struct BalancedPeer {
     /// The address of the server.
     pub remote: Remote,
-    /// By what name it is asked over TLS, where that is said. Connections for different names are different.
+    /// The name by which the server is asked over TLS, if one is set. Connections for different names are
+    /// different.
     pub host: Option<Vec<u8>>,
 }
 
 /// How long a connection is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalancedKeepalive {
-    /// For so long it may be idle, milliseconds; 0 is for as long as the server keeps it.
+    /// The time for which the connection may be idle, milliseconds; 0: as long as the server keeps it.
     pub timeout_ms: u64,
     /// The most requests of the connection; 0 is any number.
     pub requests_max: u32,

@@ -38,7 +38,7 @@ impl<'c> Active<'c> {
         self.request.stage = Stage::Behind;
         // As in nginx: where an action leads to a location with one, that follows.
         while let Some(action) = next_action(&self.request) {
-            // Nobody gets what it is answered with.
+            // The answer goes to no client.
             let _ = self.follow(action).await;
             self.request.strands().finish_joined().await;
         }

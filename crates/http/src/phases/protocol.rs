@@ -39,9 +39,9 @@ const REFUSALS_MAX: u32 = 4;
 pub struct Lingering {
     /// `lingering_close`
     pub close: LingeringClose,
-    /// For how long what nobody wants is read, milliseconds (`lingering_time`).
+    /// The longest time for which unneeded bytes are read, milliseconds (`lingering_time`).
     pub time_ms: u64,
-    /// For how long more of it is waited for, milliseconds (`lingering_timeout`).
+    /// The longest wait for more of them, milliseconds (`lingering_timeout`).
     pub timeout_ms: u64,
 }
 

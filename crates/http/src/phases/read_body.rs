@@ -270,7 +270,7 @@ struct Plan {
     to_file: bool,
     fate: Fate,
     mode: u32,
-    /// At which level it is logged that there is a file.
+    /// The level at which a file is reported.
     level: Option<Level>,
 }
 

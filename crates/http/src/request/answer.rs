@@ -9,9 +9,9 @@ pub enum Answer {
     Redirect(Box<Redirect>),
     /// With what the named location (`@name`) gives.
     Named(Box<[u8]>),
-    /// By closing the connection.
+    /// Ends by closing the connection.
     Close,
-    /// By closing the connection: the client has gone; the status is for the log.
+    /// Ends by closing the connection: the client has gone; the status is for the log.
     Abandon(u16),
 }
 

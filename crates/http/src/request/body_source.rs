@@ -172,7 +172,7 @@ pub(super) struct StreamReader {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamBodyState {
     Open,
-    /// Its end was seen.
+    /// The end of the body was seen.
     Ended,
 }
 

@@ -13,9 +13,9 @@ use smallvec::SmallVec;
 pub enum Lasts {
     /// Until an internal redirect; known to this request alone.
     UntilRedirect,
-    /// To the end; known to this request alone, so that it can always be changed.
+    /// Kept to the end; known to this request alone, so that it can always be changed.
     ToTheEnd,
-    /// To the end; subrequests that begin later know it, too.
+    /// Kept to the end; subrequests that begin later know it, too.
     Inherited,
     /// As long as the request or one of its subrequests; all of them have the same one.
     Common,

@@ -138,7 +138,7 @@ impl<'c> Child<'c> {
 
 /// The next output of a queue.
 pub(crate) enum Moved<'c> {
-    /// This goes on.
+    /// The output goes on with this chunk.
     Chunk(Chunk<'c>, Mark),
     /// A subrequest is through.
     Child,

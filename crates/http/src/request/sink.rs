@@ -19,9 +19,9 @@ pub(crate) const FULL_BYTES: usize = 64 * 1024;
 
 /// Where a response goes behind its filters.
 pub(crate) enum Sink<'c> {
-    /// To the client.
+    /// The output goes to the client.
     Client(SendQueue<'c>),
-    /// To its place in the body of its parent.
+    /// The output goes to its place in the body of the parent.
     Parent(PipeEnd<'c>),
     /// Nowhere: the asking request finds it here.
     Memory(SubrequestOutcome),

@@ -118,9 +118,9 @@ pub struct Subrequest {
 /// The request whose variables a captured subrequest uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturedVariables {
-    /// Its own, from the beginning.
+    /// Variables of its own, from the beginning.
     Own,
-    /// Its own, which begin as those of its parent.
+    /// Variables of its own, which begin as those of its parent.
     Copied,
     /// The variables of its parent.
     Shared,
@@ -268,7 +268,7 @@ pub(crate) struct SubPart<'c> {
     /// The strands of the request, and the one that polls it.
     pub(crate) strands: &'c Strands<'c>,
     pub(crate) strand: StrandId,
-    /// From 1; tells it from others of the request.
+    /// The number, from 1; tells the subrequest from others of the request.
     pub(crate) number: u32,
     pub(crate) nested_left: u8,
     pub(crate) entry: Entry,
@@ -347,7 +347,7 @@ impl<'c> Request<'c> {
         self.audience() == Audience::Client
     }
 
-    /// For what it waits for.
+    /// The lookout for the event that it waits for.
     #[inline]
     pub(crate) fn lookout(&self) -> Lookout<'c> {
         match self.strand() {

@@ -40,7 +40,7 @@ pub(crate) struct FileSender {
     /// Up to where a pool thread has read into memory for this response.
     warm_end: u64,
     retry: Option<Retry>,
-    /// For how long the pool is waited for; there while it is.
+    /// The timer of the wait for the pool; `None` while there is no wait.
     timeout: Option<Timer>,
     /// The copy that was read last.
     held: Option<Held>,
@@ -61,7 +61,7 @@ pub(crate) enum Cork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Any,
-    /// Somebody wants to see them.
+    /// A reader needs the bytes in memory.
     Read,
     /// A large file goes so to its end.
     Sendfile,

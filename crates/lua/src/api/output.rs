@@ -117,7 +117,7 @@ fn append(
 /// Appends a number as Lua writes it. One without a fraction, as most are, is not made a text of the VM for
 /// that: each would be another one, to be found a place for and collected.
 pub(super) fn append_number(call: &mut Call<'_>, slot: i32, number: f64, out: &mut Vec<u8>) {
-    /// From here on Lua writes fewer digits than there are.
+    /// Beyond this number Lua writes fewer digits than there are.
     const DIGITS_MAX: f64 = 1e14;
     let is_whole = number.fract() == 0.0 && number.abs() < DIGITS_MAX;
     if is_whole && (number != 0.0 || number.is_sign_positive()) {

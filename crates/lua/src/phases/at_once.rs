@@ -94,9 +94,9 @@ pub(super) fn finish<'a>(
 
 /// Why code has not run to its end.
 pub(super) enum Broken {
-    /// It is no Lua.
+    /// The code is not valid Lua.
     Load(Fault),
-    /// This file is none.
+    /// The file has no valid Lua.
     LoadFile(Vec<u8>, Fault),
     /// The code has raised an error; the second value tells the state of the VM.
     Run(Fault, Recovery),

@@ -94,7 +94,7 @@ fn conclude(
 /// The file of a filter's code.
 #[derive(Default)]
 pub(super) enum FilterFile {
-    /// Nobody has looked whether one is to be read.
+    /// Whether a file is to be read has not been found out.
     #[default]
     Unknown,
     /// The file is being read.

@@ -268,7 +268,7 @@ impl Tcp {
         tcp
     }
 
-    /// Its server is known.
+    /// Notes the server, which is known now.
     pub(crate) fn note_server(&self, said: &str, remote: Option<&Remote>) {
         // One that was noted before is the same.
         let _ = self.tail.set(server_tail(said, remote));

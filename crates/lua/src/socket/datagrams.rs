@@ -49,7 +49,7 @@ impl Udp {
     }
 }
 
-/// Nobody waits for it any more.
+/// A wait that has been given up.
 struct Busy(Arc<Udp>);
 
 impl Drop for Busy {

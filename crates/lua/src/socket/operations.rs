@@ -77,7 +77,7 @@ pub(crate) struct Connecting {
     pub(crate) target: Target,
     pub(crate) name_servers: AskedServers,
     pub(crate) ticket: Option<Ticket>,
-    /// For another connection of the key, where there are too many.
+    /// The place in the queue for another connection of the key, if there are too many.
     pub(crate) queued: Option<Queued>,
     /// The local address.
     pub(crate) local: Option<SocketAddr>,

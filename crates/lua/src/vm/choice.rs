@@ -102,11 +102,11 @@ pub enum Reserve {
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// To the loop's own VM.
+    /// The request goes to the loop's own VM.
     Own,
-    /// To this one of the reserves.
+    /// The request goes to this reserve.
     Reserve(usize),
-    /// To nothing yet: one is being made.
+    /// The request goes to no VM yet: one is being made.
     Later,
 }
 

@@ -32,7 +32,7 @@ use crate::vm::waiting::{Line, Making};
 /// Requests of one loop that wait for a VM to be made.
 pub const WAITING_MAX: usize = 4096;
 
-/// For how long nothing is tried where a VM could not be made, milliseconds.
+/// The time for which no VM is made again after a failure, milliseconds.
 pub const RETRY_MS: u64 = 1000;
 
 /// After how long a request that waits for its first VM looks again, milliseconds, then after twice that, and

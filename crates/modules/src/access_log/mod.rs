@@ -32,7 +32,7 @@ pub static ACCESS_LOG: Module = Module {
 /// Where lines go if no `access_log` says otherwise.
 #[derive(Clone, Debug)]
 pub enum DefaultAccessLog {
-    /// To this file.
+    /// Lines go to this file.
     File(PathBuf),
     /// Nowhere.
     Off,
@@ -239,8 +239,8 @@ fn open_default(load: &mut Load) -> Result<Option<Log>, Error> {
             Ok(Some(Log { to: Destination::File(file), format, condition: None }))
         }
         Err(error) => {
-            // Nobody asked for this file: a server without the right to it, or on a machine that has no
-            // such directory, runs all the same and says what is missing.
+            // The default file was not asked for: a server without the right to it, or on a machine that has
+            // no such directory, runs all the same and reports the missing log.
             let message = format_args!("{error}, requests without an \"access_log\" are not logged");
             load.environment().error_log.log(LogLevel::Error, message);
             Ok(None)

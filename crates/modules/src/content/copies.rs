@@ -66,7 +66,7 @@ pub(crate) struct FileCopy {
     stat: Stat,
     data: Bytes,
     hash: u64,
-    /// On the monotonic clock.
+    /// The end of its use, on the monotonic clock.
     until_ms: u64,
     /// Since the last look of the code that makes room.
     is_used: AtomicBool,
@@ -252,7 +252,7 @@ impl Copies {
     }
 }
 
-/// For how long a file has been as it is; 0 where clocks do not agree.
+/// The time for which a file has been unchanged; 0 if clocks do not agree.
 fn quiet_ms(stat: &Stat, now: Now) -> u64 {
     let unix_ms = |time: Time| time.seconds.saturating_mul(1000) + i64::from(time.nanoseconds / 1_000_000);
     let latest_ms = unix_ms(stat.modified.max(stat.changed));

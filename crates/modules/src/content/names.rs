@@ -24,7 +24,7 @@ static SEEN: ContextKey<Seen> = ContextKey::new(Lasts::ToTheEnd);
 struct Seen {
     path: Vec<u8>,
     stat: Stat,
-    /// On the monotonic clock.
+    /// The time of the entry, on the monotonic clock.
     at_ms: u64,
 }
 
