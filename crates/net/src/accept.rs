@@ -113,7 +113,7 @@ pub struct Accepted {
     pub socket: OwnedFd,
     /// The peer that connected.
     pub peer: PeerAddr,
-    /// To be kept as long as the connection.
+    /// The place of the connection, to be kept as long as the connection.
     pub slot: ConnectionSlot,
 }
 

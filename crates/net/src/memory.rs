@@ -73,7 +73,7 @@ impl Default for PipeState {
 enum End {
     Open,
     Closed,
-    /// By a reset: what was on its way is lost.
+    /// A reset: bytes on their way are lost.
     Reset,
 }
 

@@ -66,7 +66,7 @@ pub struct AcceptPolicy {
     connections: AtomicU32,
     /// Where the next look at other loops begins; written on this loop only.
     next_look: AtomicU32,
-    /// On the clock of the loop; 0 when nothing is paused.
+    /// The end of the pause on the clock of the loop; 0 when nothing is paused.
     pub(crate) paused_until_ms: AtomicU64,
     /// When it was last said that connections are closed for others, likewise.
     reclaim_said_ms: AtomicU64,
@@ -106,7 +106,7 @@ impl AcceptPolicy {
         self.index
     }
 
-    /// From here on the loop accepts by these settings. Connections beyond a lower limit stay.
+    /// From now on the loop accepts by these settings. Connections beyond a lower limit stay.
     pub fn adapt(&self, connections_max: u32, multi_accept: MultiAccept) {
         self.connections_max.store(connections_max, Ordering::Relaxed);
         self.batch.store(multi_accept.batch(), Ordering::Relaxed);

@@ -22,7 +22,7 @@ use crate::sync::{AtomicBool, AtomicU32, Futex, Ordering, fence};
 /// How a sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
-    /// It was woken for work.
+    /// The thread was woken for work.
     ForWork,
     /// Its time was over, and other threads sleep (rule 6).
     BesideOthers,

@@ -51,7 +51,7 @@ mod script {
 
     static SCRIPT: Mutex<Option<Box<Script>>> = Mutex::new(None);
 
-    /// From here on each call fails with the number of an error that this says, in the whole process.
+    /// From now on each call fails with the error number that `script` returns, in the whole process.
     pub fn follow(script: impl FnMut(Call) -> Option<i32> + Send + 'static) {
         *SCRIPT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(script));
     }

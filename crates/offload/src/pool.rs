@@ -342,12 +342,12 @@ pub(crate) struct Ticket {
     pub(crate) whose: Whose,
 }
 
-/// By what its lane is found.
+/// The key by which a job's lane is found.
 #[derive(Clone, Copy)]
 pub(crate) enum Whose {
-    /// By the hash of the client that wants it.
+    /// The hash of the client that causes the job.
     Client(u64),
-    /// By its number.
+    /// The number of the lane.
     Lane(usize),
 }
 

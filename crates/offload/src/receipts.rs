@@ -40,7 +40,7 @@ pub struct Receipt(u32);
 pub enum Promptness {
     /// Work is begun at once and hangs nowhere: a task that waits goes on soon.
     Prompt,
-    /// Nobody serves, work is let gather, or some of it hangs.
+    /// No thread serves, work is let gather, or some of it hangs.
     Slow,
 }
 

@@ -196,7 +196,7 @@ pub(crate) trait Run: Send + Sync {
 /// The result of a job that a thread took.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
-    /// Nobody wanted it any more.
+    /// The result was not needed any more.
     Cancelled,
     Finished,
     /// The text of the panic.
@@ -311,7 +311,7 @@ where
     fn cancel(&self) -> bool {
         let cancelled = self.leave_queue(CANCELLED);
         if cancelled {
-            // Nobody moves to DONE any more, so the waker is the future's as well.
+            // No other thread moves to DONE any more, so the waker is the future's as well.
             drop((self.job.take(), self.waker.take()));
         }
         cancelled

@@ -26,7 +26,8 @@ const ATTEMPTS_MAX: u32 = 10_000;
 /// How long a file has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// It is removed as soon as the file is open, so that the kernel frees it with the last descriptor.
+    /// The file's name is removed as soon as the file is open, so that the kernel frees it with the last
+    /// descriptor.
     Brief,
     /// Until somebody removes it.
     Lasting,

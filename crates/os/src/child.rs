@@ -28,9 +28,9 @@ pub enum Forked {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By exit(3), with this code from 0 to 255.
+    /// The process ended by exit(3), with this code from 0 to 255.
     Code(i32),
-    /// By a signal.
+    /// The process ended by a signal.
     Signal {
         /// Its number, see signal(7).
         number: i32,

@@ -66,7 +66,7 @@ pub mod testing {
     /// The time of the other clocks when the wall clock shows `WALL_NS`.
     static BEGIN_NS: AtomicU64 = AtomicU64::new(0);
 
-    /// From now on clocks show this and stand still.
+    /// From now on clocks show this time and stand still.
     ///
     /// # Panics
     /// If it is 0.

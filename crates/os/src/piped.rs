@@ -34,9 +34,9 @@ pub struct Piped {
 /// Where the errors of a program go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errors {
-    /// To a pipe of their own.
+    /// Standard error goes to a pipe of its own.
     Apart,
-    /// To that of the output.
+    /// Standard error goes to the pipe of the output.
     WithOutput,
 }
 

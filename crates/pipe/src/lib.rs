@@ -34,7 +34,7 @@ pub enum FillerState {
     Open,
     /// The filler has pushed all that there is.
     Ended,
-    /// Nobody is at the other end any more.
+    /// The other end is gone.
     Broken,
 }
 
@@ -162,7 +162,7 @@ impl Pipe {
     }
 }
 
-/// For both.
+/// Functions of both ends.
 impl Pipe {
     /// Has the taker look: something beside the pipe has changed.
     pub fn wake_taker(&self) {

@@ -94,7 +94,7 @@ pub(crate) enum Found {
 /// Why an answer is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Nobody waits for it: it was given already, or never asked for.
+    /// No call waits for the answer: it was given already, or never asked for.
     Unknown,
     /// The message is longer than allowed.
     TooLarge,

@@ -54,7 +54,7 @@ pub fn run() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            // Nobody may be there to read it.
+            // The reader of standard error may be gone.
             let _ = writeln!(std::io::stderr(), "plugin: {why}");
             ExitCode::FAILURE
         }

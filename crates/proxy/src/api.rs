@@ -66,7 +66,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
         head.status = status;
         head.content_length = Some(page.len() as u64);
         head.content_type = Some(Cow::Borrowed(b"application/json"));
-        // It is all there is, so that nothing has to wait for room.
+        // This chunk is the whole body, so that nothing has to wait for room.
         let _ = exchange.output.write(exchange.request, Chunk::Owned(page), Mark::Last);
         Step::Done
     }))

@@ -32,7 +32,7 @@ pub struct Answer {
 pub enum Failure {
     /// The response code of a name server (RFC 1035, 4.1.1).
     Code(u8),
-    /// Nobody has answered in time.
+    /// No server has answered in time.
     TimedOut,
 }
 

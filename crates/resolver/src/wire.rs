@@ -31,7 +31,7 @@ pub(crate) enum Ask {
     Service,
 }
 
-/// By what a message comes.
+/// The transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     Udp,

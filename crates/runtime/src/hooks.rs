@@ -45,7 +45,7 @@ struct Ending(Sender<()>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = self.0.send(());
     }
 }

@@ -120,9 +120,9 @@ pub(crate) struct Carrier {
 /// The work for which a spare is woken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
-    /// To run this loop, from this lease on.
+    /// Run this loop, from this lease on.
     Run(usize, Lease),
-    /// To poll hungry tasks of this loop.
+    /// Poll hungry tasks of this loop.
     Help(usize),
 }
 
@@ -202,9 +202,9 @@ impl Pins {
 /// How the priority of a carrier is lowered and restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restore {
-    /// By nice value, back to this one.
+    /// Lowered by nice value; this is the one to go back to.
     Nice(i32),
-    /// By SCHED_BATCH, where a nice value (this one) could not be raised again.
+    /// Lowered by SCHED_BATCH, since a nice value (this one) could not be raised again.
     Batch(i32),
 }
 

@@ -156,7 +156,7 @@ enum Carried {
 /// there is one.
 async fn begin(connection: &mut Connection) -> Result<Carried, Ending> {
     if connection.conn.link.transport.tls().is_some() {
-        // It has come from another loop.
+        // The connection has come from another loop.
         return Ok(Carried::Http1);
     }
     let protocols = connection.conn.setup.address().protocols;
@@ -192,7 +192,7 @@ impl Waiting {
         Self { since_ms: conn.client.home.now_ms(), min_timeout_ms, begun_in: generation(conn) }
     }
 
-    /// From when on it may be closed to make room for others.
+    /// The time from which on the connection may be closed to make room for others.
     fn reclaimable_ms(self) -> u64 {
         self.since_ms + u64::from(self.min_timeout_ms)
     }

@@ -44,8 +44,8 @@ const PROCESSING: &str = "processing HTTP/2 connection";
 const INPUT_BYTES: usize = 16 * 1024;
 /// The most bytes that are made and not taken by the socket: beyond this nothing more is made.
 const OUTPUT_MAX_BYTES: usize = 128 * 1024;
-/// For how long an idle connection keeps the memory that it has for requests, milliseconds: many have the
-/// next ones soon.
+/// The time for which an idle connection keeps its memory for requests, milliseconds: the next requests often
+/// come soon.
 const REST_AFTER_MS: u64 = 1000;
 /// Requests that one poll begins before others of the loop have their turn.
 const HEADS_PER_POLL: usize = 32;

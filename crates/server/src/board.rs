@@ -49,7 +49,7 @@ const HEAD_BYTES: usize = 8 * 8;
 /// Values that are shown at once.
 const PART: usize = 64;
 
-/// This process's part; absent where it serves alone.
+/// This process's part of the board; absent if the process serves alone.
 static BOARD: OnceLock<Board> = OnceLock::new();
 
 /// The board of the worker processes of one master.

@@ -278,7 +278,7 @@ pub(crate) struct AcceptTally {
 struct Accepts(AtomicU64);
 
 impl AcceptTally {
-    /// For the listener on `address` and so many loops.
+    /// The metrics of the listener on `address`, for so many loops.
     pub(crate) fn new(address: &str, loops: usize) -> Arc<Self> {
         let loops = (0..loops).map(|_| Accepts::default()).collect();
         Arc::new(Self { address: address.to_owned(), loops })
@@ -411,7 +411,7 @@ fn put_numbered(first: usize, labels: &Labels<'_>, value: Value<'_>, put: &mut P
     put(&numbered, value);
 }
 
-/// From here on these are the loops, pools and listeners that are shown.
+/// From now on these loops, pools and listeners are shown.
 pub(crate) fn publish(running: Running) {
     STATUS.running.store(Arc::new(running));
 }

@@ -71,12 +71,12 @@ impl Pools {
         self.0.iter().try_for_each(|pool| pool.launch())
     }
 
-    /// All of them, to be found by name.
+    /// All pools, to be found by name.
     pub(crate) fn by_name(&self) -> ThreadPools {
         ThreadPools::new(self.0.iter().cloned())
     }
 
-    /// All of them.
+    /// All pools.
     pub(crate) fn all(&self) -> &[Arc<Pool>] {
         &self.0
     }

@@ -3,7 +3,7 @@
 
 use clearway_conf::Stock;
 
-/// By their names in the directory of the configuration.
+/// The files by their names in the directory of the configuration.
 pub(crate) const FILES: Stock = &[
     ("mime.types", include_str!("../stock/mime.types")),
     ("fastcgi_params", include_str!("../stock/fastcgi_params")),

@@ -24,7 +24,7 @@ pub static CORE_CONF: ConfKey<CoreLocation> = ConfKey::new(Level::Location);
 /// The engine's settings of a server.
 pub static CORE_SERVER: ConfKey<CoreServer> = ConfKey::new(Level::Server);
 
-/// By itself, as it is what most servers and many locations have of their own.
+/// A setting apart from others, as most servers and many locations have one of their own.
 pub static ROOT: ConfKey<Setting<Root>> = ConfKey::new(Level::Location);
 
 settings! {
@@ -87,7 +87,7 @@ pub struct Root {
 }
 
 impl Default for Root {
-    /// All of `http` has a directory, which it gets from its loader.
+    /// The block `http` always has a directory, which it gets from its loader.
     fn default() -> Self {
         Self { kind: RootKind::Root, path: Value::literal(Bytes::new()) }
     }
@@ -219,7 +219,7 @@ settings! {
         pub access: Own<LocationAccess> = LocationAccess::All,
         /// Not inherited.
         pub limit_except: Own<Option<LimitExcept>>,
-        /// All of them get every line.
+        /// The error logs; each gets every line.
         pub error_log: Setting<Vec<Arc<dyn Sink>>>,
         /// Whether a file that is not there is logged.
         pub log_not_found: Setting<bool> = true,
@@ -258,7 +258,7 @@ pub enum LocationForm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocationAccess {
     #[default]
-    /// All of them.
+    /// Requests of all kinds.
     All,
     /// `internal`
     Internal,

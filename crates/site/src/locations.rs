@@ -411,9 +411,9 @@ pub struct Level<T> {
 pub enum Found<T> {
     /// None matches: the settings of the level that was searched hold.
     Nothing,
-    /// This one.
+    /// The request is for this location.
     Location(T),
-    /// This one, by a redirect to its name (and the arguments of the request).
+    /// The request is for this location, by a redirect to its name (with the arguments of the request).
     Redirect(T),
 }
 

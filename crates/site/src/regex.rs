@@ -75,7 +75,7 @@ struct Code {
     number: u64,
     /// Locked for the length of a match.
     scratch: Mutex<Option<CaptureLocations>>,
-    /// For threads that find `scratch` locked. Locked for a moment.
+    /// Scratch memory for threads that find `scratch` locked. Locked for a moment.
     stock: Mutex<Vec<CaptureLocations>>,
 }
 

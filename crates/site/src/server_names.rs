@@ -250,9 +250,9 @@ fn insert_new<V>(map: &mut NameMap<V>, name: &[u8], value: V) -> bool {
 /// The names of all servers of one address.
 pub struct ServerNames<T> {
     exact: NameMap<T>,
-    /// By what follows the star and its dot.
+    /// The names with a star in front, by the part behind the star and its dot.
     heads: NameMap<(Bare, T)>,
-    /// By what precedes the dot and its star.
+    /// The names with a star at the end, by the part in front of the dot and its star.
     tails: NameMap<T>,
     regexes: Vec<(Box<Regex>, T)>,
 }

@@ -121,7 +121,7 @@ fn show(exchange: &mut Exchange<'_, '_>) {
     head.status = 200;
     head.content_length = Some(text.len() as u64);
     head.content_type = Some(Cow::Borrowed(b"text/plain"));
-    // It is all there is, so that nothing has to wait for room.
+    // This chunk is the whole body, so that nothing has to wait for room.
     let _ = exchange.output.write(exchange.request, Chunk::Owned(text.into()), Mark::Last);
 }
 

@@ -129,7 +129,7 @@ enum Progress {
 /// How far an input was decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worked {
-    /// To its end, and there is no more to come of it.
+    /// The output is complete.
     Whole,
     /// A part of so many bytes; further parts of the same output may follow.
     Part(usize),

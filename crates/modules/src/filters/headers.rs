@@ -177,7 +177,7 @@ enum Effect {
     ETag,
 }
 
-/// For which responses a header is.
+/// The responses to which a header is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     /// Only for responses with a status of success or redirection.

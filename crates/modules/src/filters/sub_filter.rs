@@ -154,7 +154,7 @@ fn make_tables(load: &mut Load) -> Result<(), Error> {
 }
 
 impl Pairs {
-    /// For texts without variables; `None` if one has some.
+    /// The searcher for texts without variables; `None` if one has some.
     fn searcher(&self) -> Option<&Searcher> {
         let make = || {
             let texts = self.list.iter().map(|pair| pair.text.as_literal().map(Into::into));

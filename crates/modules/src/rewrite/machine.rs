@@ -381,7 +381,7 @@ fn respond<'c>(exchange: &mut Exchange<'_, 'c>, answer: &'c Return) -> Step<'sta
         Cow::Borrowed(text) => Chunk::Borrowed(text),
         Cow::Owned(text) => Chunk::Owned(text),
     };
-    // It is all there is, so that nothing has to wait for room.
+    // This chunk is the whole body, so that nothing has to wait for room.
     let _ = exchange.output.write(exchange.request, chunk, Mark::Last);
     Step::Done
 }

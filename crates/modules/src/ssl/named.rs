@@ -27,9 +27,9 @@ pub(crate) struct NamedPair {
 
 /// The result of a look.
 pub(crate) enum Reading {
-    /// All of them are known.
+    /// All pairs are known.
     Known(Vec<NamedPair>),
-    /// This pool has to read them.
+    /// This pool has to read the pairs.
     Needed(Arc<Pool>, Unread),
     /// The certificates cannot be loaded.
     None(String),

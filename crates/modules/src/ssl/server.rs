@@ -404,7 +404,7 @@ impl Maker {
                 plan.tickets = Tickets::Ring(Arc::clone(ring));
                 Ok(())
             }
-            // It is read with the key that follows it.
+            // The certificate is read with the key that follows it.
             Ok(Applied::Certificate) => {
                 seal.pending_certificate = Some(value.to_vec());
                 Ok(())
@@ -599,7 +599,7 @@ fn is_same_kind(one: &Pair, other: &Pair) -> bool {
 #[derive(Default)]
 struct Seal {
     sha1: Sha1,
-    /// For which servers a session is good.
+    /// The servers for which a session is good.
     scope: [u8; 32],
     /// The certificate of `ssl_conf_command Certificate`, until its key is named.
     pending_certificate: Option<Vec<u8>>,

@@ -28,7 +28,7 @@ settings! {
         pub(crate) certificate_compression: Setting<bool>,
         pub(crate) dhparam: Setting<Bytes>,
         pub(crate) ecdh_curve: Setting<Bytes> = Bytes::from_static(b"auto"),
-        /// By their places in [`PROTOCOLS`].
+        /// The protocols by their places in [`PROTOCOLS`].
         pub(crate) protocols: Setting<[bool; PROTOCOLS.len()]> = [false, false, false, false, true, true],
         pub(crate) ciphers: Setting<Bytes> = Bytes::from_static(b"HIGH:!aNULL:!MD5"),
         /// Bytes.

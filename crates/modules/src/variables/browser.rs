@@ -130,7 +130,7 @@ settings! {
 /// The list of modern browsers.
 #[derive(Clone, Default)]
 struct Modern {
-    /// From which versions on.
+    /// The versions from which on a browser is modern.
     versions: Vec<(Kind, u64)>,
     unlisted: Unlisted,
 }

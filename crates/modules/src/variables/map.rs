@@ -87,7 +87,7 @@ settings! {
 }
 
 impl Sizes {
-    /// From here on they have their values.
+    /// From now on the entries have their values.
     fn settle(&mut self) {
         for size in [&mut self.max_size, &mut self.bucket_size] {
             size.set(**size);

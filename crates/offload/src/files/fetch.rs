@@ -53,7 +53,7 @@ const FOUND_NS: u64 = 200_000;
 const FOUND_NS_PER_KIB: u64 = 500;
 /// How far a pool thread that found a part of a file in memory looks for more, bytes.
 const LOOK_AHEAD_BYTES: u64 = 16 << 20;
-/// For so long after a read from the disk what the kernel has read ahead may lie in memory, ms.
+/// For so long after a read from the disk the bytes that the kernel has read ahead may be in memory, ms.
 const READ_AHEAD_MS: u32 = 5000;
 
 #[expect(missing_docs, reason = "the metric's text says it")]

@@ -25,7 +25,7 @@ const LATE_FOR_MS: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Class {
-    /// Nobody has asked yet.
+    /// Not asked for yet.
     Unknown = 0,
     /// Everything is in memory (tmpfs).
     Memory = 1,

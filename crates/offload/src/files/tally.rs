@@ -17,11 +17,11 @@ const LATE_MS: u64 = 10;
 /// The operation of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// To open a file.
+    /// Opens a file.
     Open,
-    /// To know what is behind a name.
+    /// Looks a name up.
     Stat,
-    /// To read or send a part of a file.
+    /// Reads or sends a part of a file.
     Read,
 }
 

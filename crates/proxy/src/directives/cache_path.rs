@@ -21,7 +21,7 @@ use crate::settings::cache::FamilyCache;
 /// The smallest zone, bytes: two pages, as in nginx.
 const ZONE_MIN_BYTES: u64 = 2 * 4096;
 
-/// For how long an object is kept that nobody asks for, seconds.
+/// The time for which an object is kept without a request for it, seconds.
 const INACTIVE_S: u64 = 600;
 
 /// The parameters that were read so far.

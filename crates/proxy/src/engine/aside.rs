@@ -27,7 +27,7 @@ type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// The present user of the file.
 enum Holder {
     Idle(Spool),
-    /// This many bytes are being written.
+    /// So many bytes are being written.
     Writing(Work<Result<Spool, NotPutAside>>, u64),
     /// The file was given up.
     Nobody,

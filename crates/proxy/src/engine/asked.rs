@@ -104,7 +104,7 @@ pub(super) struct Where<'c, T> {
 /// The treatment of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyUse {
-    /// Nobody reads it for the server.
+    /// The body is not read for the server.
     Unread,
     /// The body is read, and not passed on.
     Dropped,

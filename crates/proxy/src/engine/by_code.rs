@@ -22,7 +22,7 @@ pub(super) struct ByCode<'c> {
     pub(super) balancing: Balancing,
     /// Whether the location says TLS.
     pub(super) is_secure: bool,
-    /// By what name the server of this attempt is asked, where code has said it.
+    /// The name by which the server of this attempt is asked, if code has set it.
     pub(super) host: Option<Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ impl About {
 }
 
 impl<'c> ByCode<'c> {
-    /// For a request that has so many attempts at most, 0 being no limit.
+    /// A request that has so many attempts at most, 0 being no limit.
     pub(super) fn new(balancer: &'c dyn Balancer, tries_max: usize) -> Box<Self> {
         let balancing = Balancing { tries_max, ..Balancing::default() };
         Box::new(Self { balancer, balancing, is_secure: false, host: None })
@@ -84,7 +84,7 @@ impl<'c> ByCode<'c> {
         }
     }
 
-    /// For how long to connect, to send, to receive, where code has said it; milliseconds.
+    /// The timeouts to connect, to send and to receive, if code has set them; milliseconds.
     pub(super) fn timeouts_ms(&self) -> [Option<u64>; 3] {
         self.balancing.timeouts_ms
     }

@@ -29,8 +29,8 @@ use crate::upstreams::{Next, Reuse};
 /// The maker of connections in this process.
 static CONNECTOR: OnceLock<Connector> = OnceLock::new();
 
-/// From here on requests can be passed on: connections count among those of the connector's loops. The first
-/// one that is given stays.
+/// From now on requests can be passed on: connections count among those of the connector's loops. The first
+/// connector that is given stays.
 pub fn start(connector: Connector) {
     let _ = CONNECTOR.set(connector);
 }

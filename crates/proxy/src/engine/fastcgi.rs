@@ -68,7 +68,7 @@ enum End {
 enum Output {
     None,
     Some,
-    /// All of it.
+    /// All output has come.
     Closed,
 }
 

@@ -27,8 +27,8 @@ const HELD_MS: u64 = 5;
 /// As above, if fewer than half of the followers wait for it, ms.
 const HELD_BEHIND_MS: u64 = 20;
 
-/// For how long a job is waited for where the response cannot go on without it, ms. A disk that takes longer
-/// costs the object, not the response.
+/// The longest wait for a job without which the response cannot go on, ms. A disk that takes longer costs the
+/// object, not the response.
 const PATIENCE_MS: u64 = 5_000;
 
 /// An object on its way in.
@@ -117,7 +117,7 @@ impl Object {
         }
     }
 
-    /// All of it has come: it gets its place once everything is written.
+    /// The whole response has come: the object gets its place once everything is written.
     pub(super) fn finish(&mut self) {
         debug_assert!(self.progress == Progress::UnderWay, "all of it comes once");
         self.progress = Progress::Received;

@@ -38,7 +38,8 @@ const LOCK_PAUSE_MIN_MS: u64 = 10;
 /// How long later, ms; nginx takes half a second.
 const LOCK_PAUSE_MAX_MS: u64 = 160;
 
-/// For how long a request waits for one that has received everything and only writes it, milliseconds.
+/// The longest wait of a request for another one that has received the whole response and only writes it,
+/// milliseconds.
 const PUBLISHING_MS: u64 = 1_000;
 
 /// The result of a look into the cache.

@@ -33,7 +33,7 @@ impl<'c, P: Protocol> Session<'c, P> {
             exchange.request.log(Level::Error, format_args!("{message}"));
         }
         if self.connection == Connection::Reused && failure == Failures::ERROR && self.by_code.is_none() {
-            // It was closed while nobody used it: nobody's fault, and no attempt.
+            // The connection was closed while it was idle: this is not the server's fault, and no attempt.
             self.tries += 1;
         }
         let status = failure.status();

@@ -131,7 +131,7 @@ async fn talk<F: Family>(mut exchange: Exchange<'_, '_>, question: Question<'_>)
         if talked.is_ok() || !conversation.has_heard_nothing() {
             return conversation.conclude((check, &mut exchange), talked, (kept, before));
         }
-        // It was closed meanwhile, which says nothing.
+        // The connection was closed meanwhile, which says nothing about the server.
         conversation.start_over();
     }
     let mut made = connect(check, peer, (home, *pass.connect_timeout_ms)).await?;

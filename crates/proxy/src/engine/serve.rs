@@ -33,7 +33,7 @@ pub(super) struct Serving<'c> {
 }
 
 impl<'c> Serving<'c> {
-    /// For locations that say this.
+    /// Serves by the settings of a location.
     pub(super) fn new(pass: &'c PassConf, proxy: Option<&'c ProxyConf>, reader: fn() -> Http1) -> Self {
         Self { pass, proxy, reader }
     }
@@ -124,7 +124,7 @@ pub(super) async fn stored<'c>(
 
 /// A head that is stored, as it was read.
 struct ReadHead {
-    /// By what: locations of other families may find something else in it.
+    /// The reader of responses: locations of other families may find something else in the object.
     reader: fn() -> Http1,
     protocol: Http1,
     lines: Arc<[Header]>,

@@ -96,9 +96,9 @@ pub(super) enum Stage {
     Asking,
     /// The body of the response is passed on.
     Relaying,
-    /// All of it has come, and waits for the client.
+    /// The whole response has come, and waits for the client.
     Draining,
-    /// All of it is pushed; the file that it is kept as gets its path.
+    /// The whole response is pushed; the file that it is kept as gets its path.
     Storing,
     /// The rest of a response that is cut is sent; then it ends.
     Cutting,
@@ -358,5 +358,5 @@ impl TunnelEnd {
     }
 }
 
-/// For the log: the client has left.
+/// The status in the log when the client has left.
 pub(super) const CLIENT_CLOSED_REQUEST: u16 = 499;

@@ -108,7 +108,7 @@ impl Remembering {
     pub(super) async fn run(self, request: &Request<'_>, step: Step<'static>) -> Step<'static> {
         let Self { cached, status, valid_s } = self;
         let task = cached.cache.remember_error(cached.digest, status, valid_s);
-        // It is asked again where that could not be done.
+        // If that could not be done, the server is asked again.
         let _ = patiently(request, task).await;
         step
     }

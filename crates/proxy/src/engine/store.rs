@@ -111,7 +111,7 @@ impl Keeping {
         self.received.len() >= self.memory_bytes
     }
 
-    /// All of it has come: the file gets its path once everything is written.
+    /// The whole response has come: the file gets its path once everything is written.
     pub(super) fn finish(&mut self, placement: Placement) {
         debug_assert!(!matches!(self.stage, Stage::Placing(_)), "a file gets its path once");
         let data = std::mem::take(&mut self.received);

@@ -43,7 +43,7 @@ struct Carrying<'t, 'a, 'c> {
     sent_bytes: u64,
 }
 
-/// For how long nothing has to move, milliseconds.
+/// The longest time without a byte in either direction, milliseconds.
 #[derive(Clone, Copy)]
 struct Patience {
     /// Until the server says something.

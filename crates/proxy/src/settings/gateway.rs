@@ -133,9 +133,9 @@ settings! {
 /// Where requests are passed to.
 #[derive(Debug)]
 pub(crate) enum ServerSaid {
-    /// To one that the configuration says.
+    /// Requests go to a server that the configuration names.
     Fixed(GroupRef),
-    /// To one that has variables in it.
+    /// Requests go to a server whose name has variables in it.
     Evaluated(Value),
 }
 

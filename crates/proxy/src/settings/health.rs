@@ -34,7 +34,7 @@ pub(crate) struct Check {
     /// Where servers are asked, if that is not where requests go.
     pub(crate) port: Option<u16>,
     pub(crate) first: First,
-    /// For how long one connection serves for several questions (`keepalive_time`).
+    /// The longest time for which one connection serves for several questions (`keepalive_time`).
     pub(crate) keepalive_ms: Option<u64>,
     /// The name of its `match`.
     pub(crate) tests_name: Option<Bytes>,
@@ -112,7 +112,7 @@ impl Sense {
 #[derive(Debug)]
 pub(crate) struct StatusTest {
     pub(crate) sense: Sense,
-    /// From and to.
+    /// The first and the last status of each range.
     pub(crate) ranges: Vec<(u16, u16)>,
 }
 

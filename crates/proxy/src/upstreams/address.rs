@@ -24,7 +24,7 @@ pub(crate) fn plain(address: Remote, server: &[u8]) -> PeerConfig {
     }
 }
 
-/// By what sticky sessions know a server that has no `route`.
+/// The id by which sticky sessions know a server that has no `route`.
 fn hash_of(name: &str) -> Arc<[u8]> {
     let hash = Md5::digest(name.as_bytes());
     let digits = hash.iter().flat_map(|byte| format!("{byte:02x}").into_bytes());

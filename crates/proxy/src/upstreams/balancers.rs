@@ -1,4 +1,4 @@
-//! By what rule a server of a group is chosen: the directives that say so in an `upstream` block.
+//! The directives of an `upstream` block that choose the rule of balancing.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ enum Held<'c> {
 /// The result of a look for a server.
 #[derive(Debug)]
 pub enum Next {
-    /// This one is asked.
+    /// This server is asked.
     Server(Lease),
     /// The request waits until one can be used, so many milliseconds at most.
     Waits(QueuePlace, u64),

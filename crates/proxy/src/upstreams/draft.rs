@@ -71,7 +71,7 @@ impl GroupRef {
         self.0.get().expect("groups are made when all is read")
     }
 
-    /// For what goes on beside requests and must not keep the configuration.
+    /// A reference for work beside requests, which must not keep the configuration.
     pub(crate) fn downgrade(&self) -> Weak<GroupCell> {
         Arc::downgrade(&self.0)
     }
@@ -86,13 +86,13 @@ pub(crate) struct GroupEntry {
 }
 
 impl GroupEntry {
-    /// By what it is known from one configuration to the next.
+    /// The name by which a group is known from one configuration to the next.
     fn name(&self) -> Vec<u8> {
         lasting_name(&self.host, self.port)
     }
 }
 
-/// By what a group is known from one configuration to the next.
+/// The name by which a group is known from one configuration to the next.
 pub(crate) fn lasting_name(host: &[u8], port: u16) -> Vec<u8> {
     let host = host.to_ascii_lowercase();
     if port == 0 { host } else { [&host, format!(":{port}").as_bytes()].concat() }

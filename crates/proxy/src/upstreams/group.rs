@@ -41,7 +41,7 @@ pub struct UpstreamGroup {
     pub(crate) roster: ArcSwap<Roster>,
     /// How they are changed while serving: there if it has a zone.
     pub(crate) editing: Option<Editing>,
-    /// By how much `max_conns` is more than it says.
+    /// The factor for `max_conns`.
     times: u32,
     /// Idle connections, which outlive configurations.
     pub(crate) idle: IdleCell,
@@ -120,7 +120,7 @@ impl UpstreamGroup {
         self.editing.is_some()
     }
 
-    /// By how much `max_conns` is more than it says.
+    /// The factor for `max_conns`.
     pub(crate) fn times(&self) -> u32 {
         self.times
     }

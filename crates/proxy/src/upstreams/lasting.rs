@@ -68,13 +68,13 @@ impl std::fmt::Debug for Lasting {
 }
 
 impl Lasting {
-    /// For so many loops.
+    /// The state for so many loops.
     #[must_use]
     pub fn new(loops: usize) -> Arc<Self> {
         Self::among(loops, 1)
     }
 
-    /// For so many loops of one of so many processes (`worker_groups`).
+    /// The state for so many loops of one of so many processes (`worker_groups`).
     #[must_use]
     pub fn among(loops: usize, groups: usize) -> Arc<Self> {
         Arc::new(Self { loops: loops.max(1), groups: groups.max(1), ..Self::default() })

@@ -57,7 +57,7 @@ const SHARED_PRESSED_NS: u64 = 200_000;
 /// After so many short polls in a row the loop is relaxed again.
 const CALM_POLLS: u32 = 64;
 
-/// From which ring a task was taken.
+/// The ring that a task was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
     Front,
@@ -95,7 +95,7 @@ struct Base {
 }
 
 impl Base {
-    /// For how long the thread has not run since.
+    /// The time for which the thread has not run since `self`.
     fn off_cpu_ns(self, now: Self) -> u64 {
         let ran_ns = now.cpu_ns.saturating_sub(self.cpu_ns);
         now.ns.saturating_sub(self.ns).saturating_sub(ran_ns)

@@ -25,14 +25,14 @@ const WHILE_NS: u64 = 4_000_000;
 pub(crate) struct Helpers {
     limit: u32,
     count: AtomicU32,
-    /// Nobody asks before.
+    /// No loop asks before this time.
     next_ms: AtomicU64,
 }
 
 /// Why a helper ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Nobody is left, or others need the carrier.
+    /// No task is left, or others need the carrier.
     Done,
     /// The processors are in use.
     Busy,

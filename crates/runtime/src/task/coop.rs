@@ -246,7 +246,7 @@ impl Gate {
             _ => standing.shared.wait_for_spare(waiter),
         }
         if standing.place.poll_granted(cx).is_ready() {
-            // It was granted at once, before the waker was there.
+            // The grant came at once, before the waker was there.
             cx.waker().wake_by_ref();
         }
         self.0 = Some(standing);

@@ -20,7 +20,7 @@ const TURN_MAX_NS: u64 = 50_000_000;
 /// How a task may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// On its loop.
+    /// The poll is on its loop.
     Ordinary,
     /// Away from it, with what it has: a turn if it burns CPU.
     Suspect(Manner, Pass),

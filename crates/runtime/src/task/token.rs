@@ -206,7 +206,7 @@ fn enter_in_turn<'a>(
     token.line_for_waiting().push(Arc::clone(&place));
     token.look();
     if place.poll_granted(cx).is_ready() {
-        // It was released at once, before the waker was there.
+        // The release came at once, before the waker was there.
         cx.waker().wake_by_ref();
     }
     note_waiting(cx);

@@ -24,9 +24,9 @@ const SHARED_WINDOW_BYTES: u32 = 1 << 20;
 /// The share of that for one of them, bytes.
 const SHARE_MAX_BYTES: u32 = SHARED_WINDOW_BYTES / 4;
 
-/// All of a connection.
+/// All streams of a connection.
 pub(super) struct Streams {
-    /// By number.
+    /// The streams by number.
     open: VecDeque<Open>,
     /// Bytes that a client may send of a body before something reads it.
     window_bytes: u32,
@@ -145,7 +145,7 @@ impl Streams {
     pub(super) fn reset(&mut self, id: u32) {
         let Some(at) = self.position(id) else { return };
         self.open[at].leave();
-        // It may be over already.
+        // The stream may have ended already.
         self.ready.mark(bit(id));
     }
 

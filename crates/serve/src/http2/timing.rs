@@ -1,4 +1,4 @@
-//! For how long a connection waits, and for what. Owned by the connection's task.
+//! The time limits of a connection. Owned by the connection's task.
 
 use clearway_http::CoreLocation;
 

@@ -6,9 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// Where the value of a variable comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvValue {
-    /// From the environment of the process that was started; absent there, absent here.
+    /// The value comes from the environment of the process that was started; if the variable is absent there,
+    /// it is absent.
     Inherited,
-    /// From the directive.
+    /// The value comes from the directive.
     Given(OsString),
 }
 

@@ -66,7 +66,7 @@ pub enum Reader {
 /// The `http` block.
 #[derive(Clone, Debug)]
 pub struct HttpBlock {
-    /// All of it.
+    /// The whole directive.
     pub directive: Directive,
     /// How many warnings stand before it.
     pub warnings_before: usize,

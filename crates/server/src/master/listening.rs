@@ -31,7 +31,7 @@ struct Entry {
     fds: Vec<Arc<OwnedFd>>,
 }
 
-/// All of them, in the order of the snapshot's sockets.
+/// All listening sockets, in the order of the snapshot's sockets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listening {
     entries: Vec<Entry>,

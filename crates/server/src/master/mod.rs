@@ -52,7 +52,7 @@ pub fn run(source: &dyn Source, invocation: &Invocation, ready: impl FnOnce()) -
     let is_heir = inherited.is_some();
     let old = Listening::inherited(inherited.unwrap_or_default());
     let mut config = Configuration::read(source, &invocation.options, None, &early)?;
-    // It may be standard error, whose reader waits for its end.
+    // The early log may be standard error, whose reader waits for its end.
     drop(early);
     let listening = old.open(&config.requests, config.core.all_loops(), &config.boot(&invocation.options))?;
     config.announce_events(&config.boot(&invocation.options));
@@ -116,7 +116,7 @@ impl Launcher {
     /// Lets it end well. Where it ends otherwise the server has failed to start.
     fn tell(mut self) {
         use std::io::Write;
-        // Nobody may be waiting any more.
+        // The reader may be gone.
         let _ = self.0.write_all(b"1");
     }
 }

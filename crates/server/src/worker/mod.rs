@@ -290,7 +290,7 @@ impl Worker {
         ended.iter().map(|identities| identities.all().to_vec()).collect()
     }
 
-    /// From here on connections and requests that begin use this configuration.
+    /// From now on connections and requests that begin use this configuration.
     ///
     /// # Errors
     /// When descriptors are refused: some addresses are not listened on by all loops then.
@@ -450,7 +450,7 @@ impl Worker {
             let fd = &fds[(home.index() + distance) % fds.len()];
             clearway_runtime::Listener::new(home, Arc::clone(fd))
         };
-        // All of their own first: the kernel asks them in this order.
+        // The loops' own sockets come first: the kernel asks them in this order.
         let own: io::Result<Vec<_>> = self.runtime.loops().map(|home| watch(home, 0)).collect();
         let others = OTHERS_MAX.min(fds.len() - 1);
         let source = |own: clearway_runtime::Listener| {

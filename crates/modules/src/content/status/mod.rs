@@ -150,7 +150,7 @@ fn handler<'a>(mut exchange: Exchange<'a, '_>) -> Step<'a> {
             Form::Prometheus => b"text/plain; version=0.0.4; charset=utf-8",
             Form::Json => b"application/json",
         }));
-        // It is all there is, so that nothing has to wait for room.
+        // This chunk is the whole body, so that nothing has to wait for room.
         let _ = exchange.output.write(exchange.request, Chunk::Owned(page), Mark::Last);
         Step::Done
     }))

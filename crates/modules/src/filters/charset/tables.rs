@@ -23,7 +23,7 @@ pub(super) struct ByteTable {
 /// Between one of them and UTF-8.
 pub(super) struct Utf8Table {
     pub(super) there: [SmallVec<[u8; UTF8_MAX_BYTES]>; 256],
-    /// By the upper and the lower half of a number of Unicode; 0 is none.
+    /// The bytes by the upper and the lower half of a code point; 0: no byte.
     back: [Option<Box<[u8; 256]>>; 256],
 }
 

@@ -255,7 +255,7 @@ mod tests {
             assert!(bodies.bytes.load(Ordering::Relaxed) <= BYTES_MAX);
         }
         assert!(left > 2900, "{left}");
-        // Nobody has the others.
+        // No other holder has the copies, so they may go.
         (0..PLACES).for_each(|_| _ = bodies.make_room(0));
         let there: Vec<_> = bodies.places.iter().filter_map(ArcSwapOption::load_full).collect();
         assert_eq!(there.len(), 1);

@@ -60,7 +60,7 @@ struct Recording {
 }
 
 impl Deflate {
-    /// For a body of this length, if that is known.
+    /// A compressor for a body of this length, if that is known.
     pub(super) fn new(manner: Manner, length: Option<u64>) -> Self {
         let most = manner.out_bytes.clamp(64, OUT_MAX_BYTES as u64);
         let guess = length.map_or(OUT_FIRST_BYTES as u64, |length| length / 2 + 64);

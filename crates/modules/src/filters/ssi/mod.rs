@@ -291,7 +291,7 @@ enum Pause {
 struct Ssi<'a> {
     conf: &'a SsiConf,
     parser: Parser,
-    /// From the first command on that wants it.
+    /// The common state, from the first command on that needs it.
     common: Option<Arc<Common>>,
     shown: Where,
     conditional: Conditional,

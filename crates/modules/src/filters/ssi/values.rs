@@ -16,7 +16,7 @@ pub(super) struct Common(TaskCell<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// By name in lower case.
+    /// The variables by name in lower case.
     variables: Vec<(Vec<u8>, Vec<u8>)>,
     /// `$0` to `$9`, of the last expression that matched.
     captures: Vec<Vec<u8>>,

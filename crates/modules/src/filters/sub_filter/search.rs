@@ -27,7 +27,7 @@ pub(super) enum Found {
         /// The number of the text.
         index: usize,
     },
-    /// From here to the end there may be the beginning of one.
+    /// From this offset to the end there may be the beginning of a text.
     Beginning(usize),
     Nothing,
 }
@@ -42,7 +42,7 @@ enum Comparison {
 }
 
 impl Searcher {
-    /// For these texts, none of which is empty, 255 at most.
+    /// A searcher for these texts, none of which is empty, 255 at most.
     pub(super) fn new(texts: Vec<Box<[u8]>>) -> Self {
         debug_assert!(texts.len() <= super::PATTERNS_MAX && texts.iter().all(|text| !text.is_empty()));
         let window = texts.iter().map(|text| text.len()).min().unwrap_or(1);
