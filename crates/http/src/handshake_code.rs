@@ -12,7 +12,7 @@ use clearway_base::log::Sink;
 use clearway_net::PeerAddr;
 use clearway_runtime::LoopRef;
 use clearway_site::{ConfKey, ServerId, Setting, settings};
-use clearway_tls::engine::{Kept, Shown, Versions};
+use clearway_tls::engine::{ClientCheck, Kept, Shown, Versions};
 use clearway_tls::hello::Hello;
 
 use crate::client::Client;
@@ -116,6 +116,8 @@ pub struct Wishes {
     pub answer: Option<Arc<[u8]>>,
     /// Versions that may be spoken, if not those of the configuration.
     pub versions: Option<Versions>,
+    /// How the client's certificate is checked, if not as the configuration says.
+    pub check: Option<ClientCheck>,
     /// The session that the client asks for, in the library's own form.
     pub session: Option<Vec<u8>>,
     /// State that the code keeps of the client.

@@ -133,6 +133,11 @@ impl Context {
         self.level
     }
 
+    /// Those that are spoken.
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions
+    }
+
     /// The version that a session will have with a client that speaks these.
     #[must_use]
     pub fn version_with(&self, spoken: impl Iterator<Item = u16>) -> Option<Version> {
@@ -453,7 +458,7 @@ pub(crate) unsafe extern "C" fn ask_for_certificate(ssl: *mut ffi::SSL, _: *mut 
 
 /// Goes on whatever is wrong with a certificate: what it is stands in the session, and it is the request that
 /// is answered accordingly.
-unsafe extern "C" fn go_on(_: c_int, _: *mut ffi::X509_STORE_CTX) -> c_int {
+pub(crate) unsafe extern "C" fn go_on(_: c_int, _: *mut ffi::X509_STORE_CTX) -> c_int {
     1
 }
 

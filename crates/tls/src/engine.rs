@@ -309,6 +309,8 @@ pub struct Given<P> {
     pub versions: Option<Versions>,
     /// One of the context's protocols (ALPN) that is not offered to this client.
     pub withheld: Option<&'static [u8]>,
+    /// How this client's certificate is checked, if not as the context says.
+    pub check: Option<ClientCheck>,
 }
 
 impl<P> Default for Given<P> {
@@ -320,8 +322,32 @@ impl<P> Default for Given<P> {
             answer: None,
             versions: None,
             withheld: None,
+            check: None,
         }
     }
+}
+
+/// A client is asked for its certificate, and what is wrong with that is found in [`Info::verification`].
+#[derive(Clone, Default)]
+pub struct ClientCheck {
+    /// Certificates that are trusted in place of the context's, and whose names the client is told: a chain
+    /// of the engine, others are passed over.
+    pub authorities: Option<Arc<dyn Any + Send + Sync>>,
+    /// Likewise, but the client is not told.
+    pub trusted: Option<Arc<dyn Any + Send + Sync>>,
+    /// Certificates between the client's and a trusted one; without a number it is the context's.
+    pub depth: Option<u32>,
+}
+
+/// Bytes that both sides of a connection have in common; empty where they are not known.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// The random bytes of the client's hello.
+    pub client_random: Vec<u8>,
+    /// Those of the server's.
+    pub server_random: Vec<u8>,
+    /// The secret of the session.
+    pub master_key: Vec<u8>,
 }
 
 /// An OCSP answer about a certificate.
@@ -478,6 +504,23 @@ pub trait Session: Send {
     /// handshake.
     fn peer_certificate(&self) -> Option<Vec<u8>> {
         None
+    }
+
+    /// What the two sides have in common.
+    fn secrets(&self) -> Secrets {
+        Secrets::default()
+    }
+
+    /// So many bytes that both sides can derive, and nobody else (RFC 5705), for a purpose that `label`
+    /// names. `None` where the handshake is not over, or for so many.
+    fn export(&self, label: &[u8], context: Option<&[u8]>, bytes: usize) -> Option<Vec<u8>> {
+        let _ = (label, context, bytes);
+        None
+    }
+
+    /// Numbers of the cipher suites that this side speaks, in its order.
+    fn suites(&self) -> Vec<u16> {
+        Vec::new()
     }
 
     /// Takes the sessions that the caller is to store. Each is returned once.

@@ -45,7 +45,7 @@ impl Chain {
         Some(Self { certificate, rest: all })
     }
 
-    fn all(&self) -> impl Iterator<Item = &Certificate> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Certificate> {
         std::iter::once(&self.certificate).chain(&self.rest)
     }
 

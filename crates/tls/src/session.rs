@@ -2,6 +2,7 @@
 //! one, both lent for one call. Nothing of it belongs to a thread.
 #![expect(unsafe_code, reason = "a C library that reads and writes lent buffers")]
 
+use std::any::Any;
 use std::ffi::{CString, c_char, c_int, c_long, c_void};
 use std::io::IoSlice;
 use std::ptr::{self, NonNull};
@@ -11,15 +12,15 @@ use aws_lc_sys as ffi;
 
 use crate::ciphers::Suite;
 use crate::context::{
-    Context, Lookups, Question, ask_for_certificate, note_message, session_index, succeeded, verified,
+    Context, Lookups, Question, ask_for_certificate, go_on, note_message, session_index, succeeded, verified,
 };
 use crate::engine::{
-    Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Session, Shown, Step, Target, Verified,
-    Versions,
+    ClientCheck, Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Secrets, Session, Shown, Step,
+    Target, Verified, Versions,
 };
 use crate::hello::Hello;
 use crate::level::Version;
-use crate::pair::Pair;
+use crate::pair::{Chain, Pair};
 use crate::reason::{Library, Reason};
 use crate::refusal::Circumstances;
 use crate::sys::{self, Certificate, Owned};
@@ -31,6 +32,8 @@ const RECORD_MAX: usize = 16_384;
 const FRUITLESS_MAX_BYTES: usize = 20 * 1024;
 /// Smallest that the library makes.
 const RECORD_MIN: usize = 512;
+/// Random bytes of a hello.
+const RANDOM_LENGTH: usize = 32;
 
 /// AWS-LC.
 pub struct AwsLc;
@@ -120,6 +123,9 @@ impl TlsSession {
         }
         if let Some(versions) = given.versions {
             session.speak(versions)?;
+        }
+        if let Some(check) = &given.check {
+            session.check_client(check)?;
         }
         if let Some(answer) = given.answer {
             // SAFETY: the session is alive and nobody else's; the answer is copied.
@@ -213,6 +219,43 @@ impl TlsSession {
             succeeded(ffi::SSL_set_min_proto_version(ssl, oldest), "SSL_set_min_proto_version()")?;
             succeeded(ffi::SSL_set_max_proto_version(ssl, newest), "SSL_set_max_proto_version()")
         }
+    }
+
+    /// Has the client asked for its certificate, which is checked by what is given in place of the context's.
+    fn check_client(&self, check: &ClientCheck) -> Result<(), LoadError> {
+        let ssl = self.ssl.as_ptr();
+        // SAFETY: the session is alive and nobody else's.
+        unsafe {
+            ffi::SSL_set_verify(ssl, ffi::SSL_VERIFY_PEER, Some(go_on));
+            if let Some(depth) = check.depth {
+                ffi::SSL_set_verify_depth(ssl, c_int::try_from(depth).unwrap_or(c_int::MAX));
+            }
+        }
+        let chain = |given: &Option<Arc<dyn Any + Send + Sync>>| {
+            given.as_ref().and_then(|given| Arc::clone(given).downcast::<Chain>().ok())
+        };
+        let (authorities, trusted) = (chain(&check.authorities), chain(&check.trusted));
+        if authorities.is_none() && trusted.is_none() {
+            return Ok(());
+        }
+        // SAFETY: what comes back is ours.
+        let store = unsafe { Owned::take(ffi::X509_STORE_new()) };
+        let store = store.ok_or_else(|| sys::load_error("X509_STORE_new()"))?;
+        for (chain, is_told) in [(authorities, true), (trusted, false)] {
+            for one in chain.iter().flat_map(|chain| chain.all()) {
+                // SAFETY: all objects are alive; the library counts and copies.
+                unsafe {
+                    let is_added = ffi::X509_STORE_add_cert(store.as_ptr(), one.as_ptr());
+                    succeeded(is_added, "X509_STORE_add_cert()")?;
+                    if is_told {
+                        succeeded(ffi::SSL_add_client_CA(ssl, one.as_ptr()), "SSL_add_client_CA()")?;
+                    }
+                }
+            }
+        }
+        // SAFETY: both are alive; the library counts its reference.
+        let is_set = unsafe { ffi::SSL_set1_verify_cert_store(ssl, store.as_ptr()) };
+        succeeded(is_set, "SSL_set1_verify_cert_store()")
     }
 
     /// Has the server asked what authorities say of its certificate. Before the handshake.
@@ -511,6 +554,66 @@ impl Session for TlsSession {
         Certificate::from_owned(x509?).to_der()
     }
 
+    fn secrets(&self) -> Secrets {
+        const MASTER_KEY_MAX: usize = 64;
+        let ssl = self.ssl.as_ptr();
+        let mut secrets = Secrets {
+            client_random: vec![0; RANDOM_LENGTH],
+            server_random: vec![0; RANDOM_LENGTH],
+            master_key: vec![0; MASTER_KEY_MAX],
+        };
+        // SAFETY: the session is alive; every buffer is as long as is said.
+        let length = unsafe {
+            ffi::SSL_get_client_random(ssl, secrets.client_random.as_mut_ptr(), RANDOM_LENGTH);
+            ffi::SSL_get_server_random(ssl, secrets.server_random.as_mut_ptr(), RANDOM_LENGTH);
+            let session = ffi::SSL_get_session(ssl);
+            if session.is_null() {
+                0
+            } else {
+                ffi::SSL_SESSION_get_master_key(session, secrets.master_key.as_mut_ptr(), MASTER_KEY_MAX)
+            }
+        };
+        secrets.master_key.truncate(length);
+        secrets
+    }
+
+    fn export(&self, label: &[u8], context: Option<&[u8]>, bytes: usize) -> Option<Vec<u8>> {
+        let mut out = vec![0; bytes];
+        let (start, length) = context.map_or((ptr::null(), 0), |context| (context.as_ptr(), context.len()));
+        // SAFETY: the session is alive; every buffer is as long as is said.
+        let is_done = unsafe {
+            ffi::SSL_export_keying_material(
+                self.ssl.as_ptr(),
+                out.as_mut_ptr(),
+                bytes,
+                label.as_ptr().cast(),
+                label.len(),
+                start,
+                length,
+                c_int::from(context.is_some()),
+            )
+        };
+        sys::clear_reasons();
+        (is_done == 1).then_some(out)
+    }
+
+    fn suites(&self) -> Vec<u16> {
+        let context = self.context.as_ptr();
+        let mut suites = Vec::new();
+        // SAFETY: the context is alive, and suites are tables of the library's that are never freed.
+        unsafe {
+            let list: *const ffi::OPENSSL_STACK = ffi::SSL_CTX_get_ciphers(context).cast();
+            for at in 0..ffi::OPENSSL_sk_num(list) {
+                let suite: *const ffi::SSL_CIPHER = ffi::OPENSSL_sk_value(list, at).cast();
+                let of = ffi::SSL_CIPHER_get_min_version(suite)..=ffi::SSL_CIPHER_get_max_version(suite);
+                if self.context.versions().iter().any(|version| of.contains(&version.number())) {
+                    suites.push(ffi::SSL_CIPHER_get_protocol_id(suite));
+                }
+            }
+        }
+        suites
+    }
+
     fn take_kept(&mut self) -> Vec<Kept> {
         // SAFETY: callbacks look at it only while the library runs, which `&mut self` excludes.
         std::mem::take(unsafe { &mut (*self.lookups.as_ptr()).fresh })
@@ -542,7 +645,6 @@ impl Session for TlsSession {
 /// # Safety
 /// The session is alive.
 unsafe fn connection_id(ssl: *const ffi::SSL) -> Vec<u8> {
-    const RANDOM_LENGTH: usize = 32;
     let (mut randoms, mut digest) = ([0; 2 * RANDOM_LENGTH], [0; ffi::SHA256_DIGEST_LENGTH as usize]);
     // SAFETY: every buffer is as long as is said.
     unsafe {

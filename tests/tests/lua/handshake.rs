@@ -505,3 +505,105 @@ fn ctx_of_a_handshake_is_there_for_its_requests() {
         check(&server, &[("/twice", 200, expected)]);
     }
 }
+
+/// Clients with a certificate and without, whose name says what the code asks of them.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_asks_clients_for_certificates() {
+    let server = with_code(
+        "",
+        "ssl_certificate_by_lua_block {
+             local ssl = require 'ngx.ssl'
+             local ca = assert(ssl.parse_pem_cert(file 'ca.pem'))
+             local other = assert(ssl.parse_pem_cert(file 'other.pem'))
+             local name = ssl.server_name()
+             if name == 'told' then
+                 assert(ssl.verify_client(ca, 1))
+             elseif name == 'trusted' then
+                 assert(ssl.verify_client(nil, 1, ca))
+             elseif name == 'other' then
+                 assert(ssl.verify_client(nil, nil, other))
+             elseif name == 'configured' then
+                 assert(ssl.verify_client())
+             elseif name == 'broken' then
+                 ngx.log(ngx.NOTICE, 'broken: ', select(2, ssl.verify_client({})), ' ',
+                     select(2, ssl.get_server_random()))
+             end
+         }
+         location = /verified { return 200 \"$ssl_client_verify\"; }",
+        "location = /as { content_by_lua_block {
+             local ssl = require 'ngx.ssl'
+             local s = ngx.socket.tcp()
+             assert(s:connect('127.0.0.1', %%PORT2%%))
+             if not ngx.var.arg_bare then
+                 assert(s:setclientcert(ssl.parse_pem_cert(file 'client.pem'),
+                     ssl.parse_pem_priv_key(file 'client.key')))
+             end
+             assert(s:sslhandshake(nil, ngx.var.arg_name))
+             assert(s:send('GET /verified HTTP/1.0\\r\\n\\r\\n'))
+             ngx.print(s:receive('*a'):match('\\r\\n\\r\\n(.*)'))
+         } }
+         location = /late { content_by_lua_block { require 'ngx.ssl'.verify_client() } }",
+    );
+    let unknown = "FAILED:unable to verify the first certificate";
+    check(
+        &server,
+        &[
+            ("/as?name=told", 200, "SUCCESS"),
+            ("/as?name=told&bare=1", 200, "NONE"),
+            ("/as?name=trusted", 200, "SUCCESS"),
+            ("/as?name=other", 200, unknown),
+            ("/as?name=configured", 200, unknown),
+            ("/as?name=broken", 200, "NONE"),
+            ("/as?name=unasked", 200, "NONE"),
+            ("/late", 500, ""),
+        ],
+    );
+    server.wait_log("logs/error.log", "broken: invalid certificate chain bad request");
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn requests_know_the_secrets_of_their_connection() {
+    let secrets = "local ssl = require 'ngx.ssl'
+         local function digits(text) return text and (text:gsub('.', function(c)
+             return ('%02x'):format(c:byte()) end)) or '' end
+         local function key(...) return digits((ssl.export_keying_material(20, ...))) end
+         ngx.print(ssl.get_client_random(0), ' ', ssl.get_server_random(0), ' ',
+             ssl.get_session_master_key(0), ' ', digits(ssl.get_server_random():sub(9, 12)), ' ',
+             digits(ssl.get_client_random(4)), ' ', key('a label'), ' ', key('a label', 'context'), ' ',
+             select(2, ssl.export_keying_material(99999, 'a label')), ' ',
+             ('%04x'):format((ssl.get_req_shared_ssl_ciphers() or { 0 })[1]))";
+    let server = with_code(
+        "lua_ssl_protocols TLSv1.2; lua_ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256;",
+        &format!("location = /secrets {{ content_by_lua_block {{ {secrets} }} }}"),
+        &format!(
+            "location = /twice {{ content_by_lua_block {{
+                 local s = assert(shake(%%PORT2%%, 'a'))
+                 for number = 1, 2 do
+                     assert(s:send('GET /secrets HTTP/1.1\\r\\nHost: a\\r\\n' ..
+                         (number == 2 and 'Connection: close\\r\\n\\r\\n' or '\\r\\n')))
+                 end
+                 local all = s:receive('*a')
+                 for line in all:gmatch('32 32 [^\\r\\n]*') do ngx.say(line) end
+             }} }}
+             location = /plain {{ content_by_lua_block {{ {secrets} }} }}
+             location = /why {{ content_by_lua_block {{
+                 ngx.print(select(2, require 'ngx.ssl'.get_server_random())) }} }}"
+        ),
+    );
+    let mut seen: Vec<String> = Vec::new();
+    for _ in 0..2 {
+        // What begins the random bytes of a server may be the time, and their end says what else it speaks.
+        let (_, text) = ask(&server, "/twice");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() == 2 && lines[0] == lines[1], "a connection has one secret: {text}");
+        let words: Vec<&str> = lines[0].split(' ').collect();
+        assert_eq!(words[2], "48", "{text}");
+        assert!(words[3] != words[4] && words[5] != words[6] && words[5].len() == 40, "{text}");
+        assert_eq!(words[7..], ["SSL_export_keying_material()", "failed", "c02b"]);
+        assert!(!seen.contains(&words[3].to_owned()), "another connection has another one");
+        seen.push(words[3].to_owned());
+    }
+    check(&server, &[("/why", 200, "bad request"), ("/plain", 500, "")]);
+}

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker, ready};
 use clearway_base::Errno;
 use clearway_base::log::Level;
 use clearway_runtime::Socket;
-use clearway_tls::engine::{Failure, Info, Opened, Session, Step};
+use clearway_tls::engine::{Failure, Info, Opened, Secrets, Session, Step};
 use clearway_tls::hello::Hello;
 use clearway_tls::stream::{End, Left, TlsError};
 use crossbeam_utils::atomic::AtomicCell;
@@ -114,6 +114,8 @@ struct Told {
     info: Info,
     peer_certificate: Option<Vec<u8>>,
     is_early: bool,
+    secrets: Secrets,
+    suites: Vec<u16>,
 }
 
 struct TlsState {
@@ -237,7 +239,8 @@ impl Tls {
     #[must_use]
     pub fn told(&self) -> Self {
         let (info, peer_certificate) = (self.info(), self.peer_certificate());
-        let told = Told { info, peer_certificate, is_early: self.is_early() };
+        let (secrets, suites) = (self.secrets(), self.suites());
+        let told = Told { info, peer_certificate, is_early: self.is_early(), secrets, suites };
         Self { offer: self.offer.clone(), records: self.records, side: Side::Told(Box::new(told)) }
     }
 
@@ -273,6 +276,38 @@ impl Tls {
         match &self.side {
             Side::Session(_) => self.state().session.is_early(),
             Side::Told(told) => told.is_early,
+        }
+    }
+
+    /// What client and server have in common.
+    pub fn secrets(&self) -> Secrets {
+        match &self.side {
+            Side::Session(_) => self.state().session.secrets(),
+            Side::Told(told) => told.secrets.clone(),
+        }
+    }
+
+    /// Numbers of the cipher suites that the server speaks, in its order.
+    pub fn suites(&self) -> Vec<u16> {
+        match &self.side {
+            Side::Session(_) => self.state().session.suites(),
+            Side::Told(told) => told.suites.clone(),
+        }
+    }
+
+    /// Those of them that the client has offered.
+    pub fn shared_suites(&self) -> Vec<u16> {
+        let mut suites = self.suites();
+        suites.retain(|suite| self.offer.suites.contains(suite));
+        suites
+    }
+
+    /// So many bytes that client and server can derive, for a purpose that `label` names; `None` also of
+    /// requests that run beside their connection, which has the session.
+    pub fn export(&self, label: &[u8], context: Option<&[u8]>, bytes: usize) -> Option<Vec<u8>> {
+        match &self.side {
+            Side::Session(_) => self.state().session.export(label, context, bytes),
+            Side::Told(_) => None,
         }
     }
 

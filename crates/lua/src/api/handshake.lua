@@ -78,15 +78,38 @@ end
 
 ssl.get_tls1_version_str = named(native.get_tls1_version)
 
-function ssl.get_client_random(length)
-    if length and type(length) ~= "number" then
-        error("bad argument #1 to 'get_client_random' (number expected, got " .. type(length) .. ")", 2)
+-- As many bytes as are asked for, or with 0 how many there are.
+for _, name in ipairs({ "get_client_random", "get_server_random", "get_session_master_key" }) do
+    local get = native[name]
+    ssl[name] = function(length)
+        if length and type(length) ~= "number" then
+            error("bad argument #1 to '" .. name .. "' (number expected, got " .. type(length) .. ")", 2)
+        end
+        local bytes, err = get()
+        if not bytes then
+            return nil, err
+        end
+        if length == 0 then
+            return #bytes
+        end
+        return bytes:sub(1, length or #bytes)
     end
-    local random = native.get_client_random()
-    if length == 0 then
-        return #random
+end
+
+function ssl.export_keying_material(length, label, context)
+    return native.export_keying_material(length, label, context)
+end
+
+function ssl.get_req_shared_ssl_ciphers()
+    return native.get_shared_ciphers()
+end
+
+-- Certificates that are trusted, in place of those of the configuration where there are any.
+function ssl.verify_client(authorities, depth, trusted)
+    local function pem(certificates)
+        return certificates and (ssl._certificates(certificates) or "none") or ""
     end
-    return random:sub(1, length or #random)
+    return native.verify_client(pem(authorities), depth or -1, pem(trusted))
 end
 
 local clienthello = { version = ssl.version }

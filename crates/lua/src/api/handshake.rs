@@ -4,10 +4,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clearway_http::Met;
-use clearway_luajit::{Call, Fault, Raise, Returns};
+use clearway_http::{Met, Tls};
+use clearway_luajit::{Call, Fault, Raise, Returns, Stack};
 use clearway_net::PeerAddr;
-use clearway_tls::engine::Versions;
+use clearway_tls::engine::{ClientCheck, Versions};
 use clearway_tls::hello::Hello;
 use clearway_tls::level::Version;
 use clearway_tls::{Chain, PrivateKey};
@@ -69,10 +69,7 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
             call.stack.push(version.map_or(0.0, f64::from));
             Ok(Returns::Values(1))
         });
-        put(stack, "get_client_random", |call| {
-            allow(call, SHAKING)?;
-            push_some(call, |shaking| Some(shaking.about.hello.random().to_vec()))
-        });
+        put_secrets(stack);
     });
     install.table("_clienthello", |stack| {
         put(stack, "server_name", |call| {
@@ -101,6 +98,86 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     });
     install_proxy(install);
     install.run(include_str!("handshake.lua"), c"=ngx.ssl")
+}
+
+/// Bytes that are derived from a handshake at once, at most.
+pub(super) const EXPORTED_MAX_BYTES: usize = 16 * 1024;
+
+/// Said where the request has come without TLS.
+const NO_TLS: &str = "bad request";
+
+/// What a request's connection tells.
+fn of_request(call: &mut Call<'_>, work: impl FnOnce(&Tls) -> Option<Vec<u8>>) -> Result<Returns, Raise> {
+    let told = current(call, |current| current.scene(|scene| scene.request().tls().map(work)).flatten())?;
+    match told {
+        None => refuse(call, NO_TLS),
+        Some(bytes) => answer(call, bytes, "SSL_export_keying_material() failed"),
+    }
+}
+
+/// (bytes, label, context or nil)
+fn export_keying_material(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let (bytes, label) = (call.number(1)?, call.text(2)?.to_vec());
+    let context = if call.arguments() > 2 { call.stack.text(3).map(<[u8]>::to_vec) } else { None };
+    of_request(call, |tls| {
+        let bytes = (0.0..=EXPORTED_MAX_BYTES as f64).contains(&bytes).then_some(bytes as usize)?;
+        tls.export(&label, context.as_deref(), bytes)
+    })
+}
+
+/// The suites that client and server have in common, in the server's order.
+fn shared_ciphers(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let shared = current(call, |current| {
+        current.scene(|scene| scene.request().tls().map(Tls::shared_suites)).flatten()
+    })?;
+    let Some(shared) = shared else { return refuse(call, NO_TLS) };
+    call.stack.push_table(shared.len(), 0);
+    for (at, suite) in (1..).zip(shared) {
+        call.stack.push(f64::from(suite));
+        call.stack.raw_set_item(-2, at);
+    }
+    Ok(Returns::Values(1))
+}
+
+/// (authorities in PEM, depth, others that are trusted in PEM): empty texts and a negative depth are none.
+fn verify_client(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    allow(call, SHOWING)?;
+    let mut chain = |argument: i32| -> Result<Result<Option<Arc<Chain>>, ()>, Raise> {
+        let pem = call.text(argument)?;
+        Ok(match pem.is_empty() {
+            true => Ok(None),
+            false => Chain::read(pem).map(|chain| Some(Arc::new(chain))).map_err(drop),
+        })
+    };
+    let (Ok(authorities), Ok(trusted)) = (chain(1)?, chain(3)?) else {
+        return refuse(call, "invalid certificate chain");
+    };
+    let depth = u32::try_from(call.number(2)? as i32).ok();
+    let check = ClientCheck {
+        authorities: authorities.map(|chain| chain as _),
+        trusted: trusted.map(|chain| chain as _),
+        depth,
+    };
+    with(call, SHOWING, |shaking| shaking.wish(|wishes| wishes.check = Some(check)))?;
+    done(call)
+}
+
+/// What is known behind a handshake, and how the client is checked in it.
+fn put_secrets(stack: &mut Stack<'_>) {
+    put(stack, "get_client_random", |call| {
+        let random = current(call, |current| {
+            shaking_of(current).map(|shaking| shaking.about.hello.random().to_vec())
+        })?;
+        match random {
+            Some(random) => answer(call, Some(random), NO_TLS),
+            None => of_request(call, |tls| Some(tls.secrets().client_random)),
+        }
+    });
+    put(stack, "get_server_random", |call| of_request(call, |tls| Some(tls.secrets().server_random)));
+    put(stack, "get_session_master_key", |call| of_request(call, |tls| Some(tls.secrets().master_key)));
+    put(stack, "export_keying_material", export_keying_material);
+    put(stack, "get_shared_ciphers", shared_ciphers);
+    put(stack, "verify_client", verify_client);
 }
 
 /// Functions for handshakes with servers.

@@ -61,6 +61,11 @@ impl CoreCall<'_> {
         self.objects.iter().find_map(|object| object.downcast_ref())
     }
 
+    /// What were replies' objects, those of this type, in their order.
+    pub fn objects<T: 'static>(&self) -> impl Iterator<Item = &T> {
+        self.objects.iter().filter_map(|object| object.downcast_ref())
+    }
+
     /// Calls a function with the context of the run, if it is of this kind, as [`crate::Call::with_context`].
     pub fn with_context<C: Context, R>(
         &self,

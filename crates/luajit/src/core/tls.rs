@@ -37,6 +37,11 @@ pub mod handshake {
     pub const SET_VERIFICATION: u8 = 20;
     pub const PEER_CERTIFICATE: u8 = 21;
     pub const UNKNOWN: u8 = 22;
+    pub const SERVER_RANDOM: u8 = 23;
+    pub const MASTER_KEY: u8 = 24;
+    pub const SHARED_SUITES: u8 = 25;
+    pub const EXPORT: u8 = 26;
+    pub const CHECK_CLIENT: u8 = 27;
     /// With a server, not with a client: the second number.
     pub const WITH_SERVER: f64 = 1.0;
     /// Families of addresses.
@@ -164,6 +169,32 @@ unsafe fn suites_of(what: u8, suites: *mut u16, room: usize, error: *mut *const 
                 unsafe { put(suites.add(at), *number as u16) };
             }
             count as c_int
+        },
+    )
+}
+
+/// A secret of the connection: as many bytes of it as there is room for, or how many they are.
+///
+/// # Safety
+/// As of [`copy`] and [`put`].
+unsafe fn secret(what: u8, to: *mut u8, room: *mut usize, error: *mut *const u8) -> c_int {
+    let numbers = [f64::from(what), WITH_CLIENT];
+    ask(
+        |core| core.handshake,
+        &[],
+        &numbers,
+        |code, reply| {
+            // SAFETY: by the contract.
+            unsafe {
+                if code < OK {
+                    return fail(code, reply, error);
+                }
+                let most = if room.is_null() { 0 } else { room.read_unaligned() };
+                let count = reply.text.len().min(most);
+                copy(to, &reply.text[..count]);
+                put(room, if most == 0 { reply.text.len() } else { count });
+            }
+            OK
         },
     )
 }
@@ -348,17 +379,7 @@ exported! {
         error: *mut *const u8,
     ) -> c_int {
         let _ = request;
-        let numbers = [f64::from(handshake::RANDOM), WITH_CLIENT];
-        ask(|core| core.handshake, &[], &numbers, |code, reply| {
-            if code < OK {
-                return fail(code, reply, error);
-            }
-            let most = if room.is_null() { 0 } else { room.read_unaligned() };
-            let count = reply.text.len().min(most);
-            copy(to, &reply.text[..count]);
-            put(room, if most == 0 { reply.text.len() } else { count });
-            OK
-        })
+        secret(handshake::RANDOM, to, room, error)
     }
 
     /// An extension of the client's hello; -5 where it is not there.
@@ -491,7 +512,8 @@ exported! {
         })
     }
 
-    /// The cipher suites that both sides know.
+    /// The cipher suites that both sides know, in the server's order; there has to be room for all that the
+    /// server knows.
     fn ngx_http_lua_ffi_req_shared_ssl_ciphers(
         request: Request,
         suites: *mut u16,
@@ -499,9 +521,17 @@ exported! {
         is_filtered: c_int,
         error: *mut *const u8,
     ) -> c_int {
-        let (_, _, _) = (request, suites, is_filtered);
-        put(count, 0);
-        unknown(error)
+        // No suite of the server's is one of those that mean nothing (GREASE).
+        let (_, _) = (request, is_filtered);
+        let room = if count.is_null() { 0 } else { count.read_unaligned() };
+        let numbers = [f64::from(handshake::SHARED_SUITES), WITH_CLIENT, f64::from(room)];
+        ask(|core| core.handshake, &[], &numbers, |code, reply| {
+            put(count, reply.places.len().min(usize::from(room)) as u16);
+            for (at, number) in reply.places.iter().take(usize::from(room)).enumerate() {
+                put(suites.add(at), *number as u16);
+            }
+            fail(code, reply, error)
+        })
     }
 
     /// There is no object of OpenSSL's behind the client's connection.
@@ -518,7 +548,7 @@ exported! {
         ptr::null_mut()
     }
 
-    /// Clients are asked for certificates by the configuration alone.
+    /// The client is asked for its certificate, which is checked by these; null: as the configuration says.
     fn ngx_http_lua_ffi_ssl_verify_client(
         request: Request,
         client: *const c_void,
@@ -526,33 +556,38 @@ exported! {
         depth: c_int,
         error: *mut *const u8,
     ) -> c_int {
-        let (_, _, _, _) = (request, client, trusted, depth);
-        unknown(error)
+        let _ = request;
+        let is_given = |held: *const c_void| f64::from(u8::from(!held.is_null()));
+        let given = [is_given(client), is_given(trusted)];
+        let objects: Vec<&(dyn Any + Send)> = held(client).into_iter().chain(held(trusted)).collect();
+        let numbers =
+            [f64::from(handshake::CHECK_CLIENT), WITH_CLIENT, f64::from(depth), given[0], given[1]];
+        ask_of(&objects, |core| core.handshake, &[], &numbers, |code, reply| fail(code, reply, error))
     }
 
-    /// The random bytes of the server are the library's.
+    /// The random bytes of the server's hello, once the handshake is over.
     fn ngx_http_lua_ffi_ssl_server_random(
         request: Request,
         to: *mut c_uchar,
         room: *mut usize,
         error: *mut *const u8,
     ) -> c_int {
-        let (_, _, _) = (request, to, room);
-        unknown(error)
+        let _ = request;
+        secret(handshake::SERVER_RANDOM, to, room, error)
     }
 
-    /// Its secrets too.
+    /// The secret of the session.
     fn ngx_http_lua_ffi_ssl_session_master_key(
         request: Request,
         to: *mut c_uchar,
         room: *mut usize,
         error: *mut *const u8,
     ) -> c_int {
-        let (_, _, _) = (request, to, room);
-        unknown(error)
+        let _ = request;
+        secret(handshake::MASTER_KEY, to, room, error)
     }
 
-    /// And keys that are derived from them.
+    /// As many bytes as there is room for that only client and server can derive (RFC 5705).
     fn ngx_http_lua_ffi_ssl_export_keying_material(
         request: Request,
         to: *mut c_uchar,
@@ -564,12 +599,18 @@ exported! {
         has_context: c_int,
         error: *mut *const u8,
     ) -> c_int {
-        let (_, _, _, _, _) = (request, to, room, label, label_len);
-        let (_, _, _) = (context, context_len, has_context);
-        unknown(error)
+        let _ = request;
+        let texts = [bytes(label, label_len), bytes(context, context_len)];
+        let numbers = [f64::from(handshake::EXPORT), WITH_CLIENT, room as f64, f64::from(has_context)];
+        ask(|core| core.handshake, &texts, &numbers, |code, reply| {
+            if code == OK && reply.text.len() == room {
+                copy(to, &reply.text);
+            }
+            fail(code, reply, error)
+        })
     }
 
-    /// Exports keying material of early data.
+    /// Exports keying material of early data, which the TLS library cannot do.
     fn ngx_http_lua_ffi_ssl_export_keying_material_early(
         request: Request,
         to: *mut c_uchar,

@@ -164,7 +164,8 @@ impl Accept for Acceptor {
         let stapling = self.stapling.as_ref().filter(|_| hello.asks_for_status());
         let staples = stapling.map(|stapling| stapling.staples(home, names, now_s)).unwrap_or_default();
         let answer = wishes.answer.clone();
-        let given = Given { kept, withheld, staples, answer, versions: wishes.versions, ..Given::default() };
+        let (versions, check) = (wishes.versions, wishes.check.clone());
+        let given = Given { kept, withheld, staples, answer, versions, check, ..Given::default() };
         let bare = self.bare.as_ref().filter(|_| wishes.shown.is_cleared);
         let session = AwsLc::accept(bare.unwrap_or(&self.context), hello, given)?;
         let wants = self.wants(hello);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use clearway_tls::engine::{Asking, Session, Tickets, Verification, Verified};
+use clearway_tls::Chain;
+use clearway_tls::engine::{Asking, ClientCheck, Given, Session, Tickets, Verification, Verified};
 use clearway_tls::tickets::{KeyRing, TicketKey};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
@@ -73,6 +74,32 @@ fn a_session_that_is_taken_up_has_its_certificate() {
             assert_eq!((info.is_resumed, info.verification), (is_resumed, Verified::Sound));
             assert!(ends.server.peer_certificate().is_some());
         }
+    }
+}
+
+/// In place of what the context says, which is nothing.
+#[test]
+fn one_client_may_be_checked_otherwise() {
+    let chain = |pem: &[u8]| -> Option<Arc<dyn std::any::Any + Send + Sync>> {
+        Some(Arc::new(Chain::read(pem).unwrap()))
+    };
+    let check = |authorities, trusted| ClientCheck { authorities, trusted, depth: Some(1) };
+    for version in [TLS12, TLS13] {
+        let verified = |check: Option<ClientCheck>, config: rustls::ClientConfig| {
+            let given = |_: &_| Given { check, ..Given::default() };
+            let mut ends = Ends::with(&context(plan(ECDSA)), &Arc::new(config), given);
+            ends.handshake().unwrap();
+            ends.assert_connected();
+            ends.server.info().verification
+        };
+        let with_certificate = || client_config_with_certificate(version);
+        assert_eq!(verified(None, with_certificate()), Verified::None);
+        assert_eq!(verified(Some(check(chain(CA), None)), with_certificate()), Verified::Sound);
+        assert_eq!(verified(Some(check(None, chain(CA))), with_certificate()), Verified::Sound);
+        assert_eq!(verified(Some(check(chain(CA), None)), client_config(version)), Verified::None);
+        let unknown = Verified::Failed(21, "unable to verify the first certificate");
+        assert_eq!(verified(Some(check(None, chain(OTHER))), with_certificate()), unknown);
+        assert_eq!(verified(Some(ClientCheck::default()), with_certificate()), unknown);
     }
 }
 

@@ -242,3 +242,36 @@ fn a_client_that_closes_has_closed() {
     let mut session = ends.server;
     assert!(matches!(session.step(&mut &[][..], &mut Vec::new()), Step::Done | Step::Closed));
 }
+
+#[test]
+fn both_sides_have_secrets_in_common() {
+    let suites = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256";
+    for (version, own) in [(TLS12, Version::Tls12), (TLS13, Version::Tls13)] {
+        let mut plan = plan(ECDSA);
+        plan.ciphers = clearway_tls::ciphers::CipherList::parse(suites).unwrap();
+        plan.versions = Versions::none().and(own);
+        let mut random = Vec::new();
+        let mut ends = Ends::with(&context(plan), &Arc::new(client_config(version)), |hello| {
+            random = hello.random().to_vec();
+            Given::default()
+        });
+        ends.handshake().unwrap();
+        ends.assert_connected();
+        for context in [None, Some(&b"for whom"[..]), Some(b"")] {
+            let known = ends.client.export_keying_material([0; 40], b"EXPORTER-what", context).unwrap();
+            assert_eq!(ends.server.export(b"EXPORTER-what", context, 40).as_deref(), Some(&known[..]));
+            assert_ne!(ends.server.export(b"EXPORTER-other", context, 40).as_deref(), Some(&known[..]));
+        }
+        // What HKDF gives is bounded.
+        assert_eq!(ends.server.export(b"EXPORTER-what", None, 1 << 20).is_some(), own == Version::Tls12);
+        let secrets = ends.server.secrets();
+        assert_eq!(secrets.client_random, random);
+        assert_eq!(secrets.server_random.len(), 32);
+        assert!(secrets.server_random != random && secrets.master_key.len() >= 32);
+        let suites = ends.server.suites();
+        match own {
+            Version::Tls12 => assert_eq!(suites, [0xc02b, 0xc02f]),
+            _ => assert!(suites.iter().all(|suite| suite >> 8 == 0x13) && suites.len() == 3, "{suites:x?}"),
+        }
+    }
+}

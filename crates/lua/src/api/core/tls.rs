@@ -3,18 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clearway_http::Tls;
 use clearway_luajit::Reply;
 use clearway_luajit::core::{CoreCall, handshake as asked, ocsp as authority, reading};
 use clearway_net::PeerAddr;
-use clearway_tls::engine::Versions;
+use clearway_tls::engine::{ClientCheck, Versions};
 use clearway_tls::level::Version;
 use clearway_tls::ocsp::{Followed, OcspError};
 use clearway_tls::{Chain, PrivateKey};
 
 use super::codes::{DECLINED, ERROR, OK, failed, with};
-use crate::api::handshake::{self, session_name, shaking_of, with_meeting};
+use crate::api::handshake::{self, EXPORTED_MAX_BYTES, session_name, shaking_of, with_meeting};
 use crate::api::ocsp::responder_of;
-use crate::current::Current;
+use crate::current::{Current, LuaPhase};
 use crate::shaking::{Meeting, Shaking, Showing};
 
 /// Said where there is no handshake, and none was.
@@ -36,6 +37,9 @@ pub(super) fn handshake(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
         (asked::UNKNOWN, true) if with_meeting(current, |_| ()).is_none() => failed(reply, NO_TLS),
         (asked::UNKNOWN, false) if !has_tls(current) => failed(reply, NO_TLS),
         (asked::UNKNOWN, _) => failed(reply, NO_OBJECT),
+        (asked::CHECK_CLIENT, _) if current.phase != LuaPhase::SslCertificate => {
+            failed(reply, "API disabled in the current context")
+        }
         (asked::CLEAR..=asked::KEY, _) => {
             let said = said_of(call, what);
             let shown = match (said, is_server) {
@@ -57,7 +61,7 @@ pub(super) fn handshake(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
         }
         (_, false) => match shaking_of(current) {
             Some(shaking) => of_client(call, what, shaking, reply),
-            None => of_request(what, current, reply),
+            None => of_request(call, what, current, reply),
         },
     })
 }
@@ -190,8 +194,30 @@ fn of_client(call: &CoreCall<'_>, what: u8, shaking: &Shaking, reply: &mut Reply
             shaking.wish(|wishes| wishes.answer = Some(answer));
             OK
         }
+        asked::CHECK_CLIENT => match check_of(call) {
+            Err(text) => failed(reply, text),
+            Ok(check) => {
+                shaking.wish(|wishes| wishes.check = Some(check));
+                OK
+            }
+        },
+        // The library is asked behind the code.
+        asked::SERVER_RANDOM | asked::MASTER_KEY | asked::SHARED_SUITES | asked::EXPORT => {
+            failed(reply, "bad ssl conn")
+        }
         _ => ERROR,
     }
+}
+
+/// How a client's certificate is to be checked: the depth, and which of two chains are given.
+fn check_of(call: &CoreCall<'_>) -> Result<ClientCheck, &'static str> {
+    let mut chains = call.objects::<Arc<Chain>>();
+    let mut chain = |number: usize| match call.number(number) == 0.0 {
+        true => Ok(None),
+        false => chains.next().map(|chain| Some(Arc::clone(chain) as _)).ok_or("invalid certificate chain"),
+    };
+    let (authorities, trusted) = (chain(3)?, chain(4)?);
+    Ok(ClientCheck { authorities, trusted, depth: u32::try_from(call.number(2) as i32).ok() })
 }
 
 /// The versions that bits of lua-resty-core's name; those that are not spoken are passed over.
@@ -203,8 +229,33 @@ fn versions_of(bits: u32) -> Versions {
         .fold(Versions::none(), |versions, (_, version)| versions.and(*version))
 }
 
+/// The suites that client and server have in common, in the server's order, if all of the server's have room.
+fn put_shared(reply: &mut Reply, tls: &Tls, room: f64) -> i32 {
+    if tls.suites().len() as f64 > room {
+        return failed(reply, "buffer too small");
+    }
+    reply.places.extend(tls.shared_suites().into_iter().map(i32::from));
+    debug_assert!(reply.places.len() as f64 <= room, "what is shared is a part of the server's");
+    OK
+}
+
+/// Bytes that are derived from the handshake: a label, and a context if there is one.
+fn put_exported(call: &CoreCall<'_>, tls: &Tls, reply: &mut Reply) -> i32 {
+    let (bytes, has_context) = (call.number(2), call.number(3) != 0.0);
+    let context = has_context.then(|| call.text(1));
+    let exported =
+        (bytes <= EXPORTED_MAX_BYTES as f64).then(|| tls.export(call.text(0), context, bytes as usize));
+    match exported.flatten() {
+        Some(exported) => {
+            debug_assert_eq!(exported.len(), bytes as usize, "as many as there is room for");
+            put(reply, Some(&exported))
+        }
+        None => failed(reply, "SSL_export_keying_material() failed"),
+    }
+}
+
 /// Looks at the handshake of a request that came over TLS.
-fn of_request(what: u8, current: &mut Current<'_>, reply: &mut Reply) -> i32 {
+fn of_request(call: &CoreCall<'_>, what: u8, current: &mut Current<'_>, reply: &mut Reply) -> i32 {
     let known = current.scene(|scene| {
         let request = scene.request();
         let tls = request.tls()?;
@@ -212,6 +263,11 @@ fn of_request(what: u8, current: &mut Current<'_>, reply: &mut Reply) -> i32 {
             asked::VERSION => i32::from(tls.info().version.map_or(0, |version| version.number())),
             asked::SERVER_NAME => put(reply, tls.offer.server_name.as_deref()),
             asked::CLIENT_ADDRESS => put_address(reply, ip_of(request.peer())),
+            asked::RANDOM => put(reply, Some(&tls.secrets().client_random)),
+            asked::SERVER_RANDOM => put(reply, Some(&tls.secrets().server_random)),
+            asked::MASTER_KEY => put(reply, Some(&tls.secrets().master_key)),
+            asked::SHARED_SUITES => put_shared(reply, tls, call.number(2)),
+            asked::EXPORT => put_exported(call, tls, reply),
             _ => failed(reply, "bad ssl conn"),
         })
     });
