@@ -23,6 +23,8 @@ mod proxied;
 mod request;
 mod response;
 mod tables;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tls;
 mod variables;
 

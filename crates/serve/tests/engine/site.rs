@@ -2,17 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use bytes::Bytes;
 use clearway_base::log::{Level as LogLevel, Record, Sink};
-use clearway_conf::{Args, Loader, Memory, Spec};
+use clearway_conf::{Args, Spec};
+use clearway_http::testing::load_http;
 use clearway_http::{
-    ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Module, Own,
-    POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, context, settings,
+    ConfKey, Cost, Exchange, Generation, GenerationParts, Level, Listener, Module, Own, POSTPONE, Phase,
+    PhaseHandler, Services, Snapshot, Step, context, settings,
 };
-use clearway_log::{Progress, UtcOffset};
 use clearway_modules::filters::addition::ADDITION;
 use clearway_modules::filters::charset::CHARSET;
 use clearway_modules::filters::gzip::{GZIP, acceptance::GZIP_ACCEPTANCE};
@@ -195,21 +193,6 @@ pub(crate) fn read_to(client: &mut TcpStream, end: &str) -> String {
 }
 
 fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
-    let path = Path::new("nginx.conf");
-    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
-    let block = Loader::new(&source, path).file(path);
-    block.end().unwrap();
-    let sink: Arc<dyn Sink> = lines.clone();
-    let environment = Environment {
-        prefix: PathBuf::from("/"),
-        hostname: Bytes::from_static(b"machine"),
-        utc_offset: UtcOffset::default(),
-        log_progress: Progress::default(),
-        error_log: sink.clone(),
-        open_error_log: Box::new(move |_| Ok(sink.clone())),
-        default_port: 8000,
-        services: Services::default(),
-    };
     let modules = [
         &ACT,
         &HOLD,
@@ -223,7 +206,6 @@ fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
         &GZIP,
         &RANGE_FILTER,
     ];
-    let loaded =
-        clearway_http::loader(&modules).load(block.directives[0].clone(), environment, &mut Vec::new());
-    loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
+    let log: Arc<dyn Sink> = lines.clone();
+    load_http(http, &modules, &log, Services::default())
 }

@@ -3,19 +3,17 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker};
 
-use bytes::Bytes;
 use clearway_base::log::{Level as LogLevel, Record, Sink};
-use clearway_conf::{Args, Loader, Memory, Spec};
+use clearway_conf::{Args, Spec};
+use clearway_http::testing::load_http;
 use clearway_http::{
-    Chunk, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module,
-    Own, Phase, PhaseHandler, Services, Snapshot, Step, Store, Value, context, settings,
+    Chunk, ConfKey, Cost, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module, Own, Phase,
+    PhaseHandler, Services, Snapshot, Step, Store, Value, context, settings,
 };
-use clearway_log::{Progress, UtcOffset};
 use clearway_net::accept::{AcceptPolicy, AcceptStop, Accepted, Acceptor, MultiAccept};
 use clearway_net::on_loop::LoopSource;
 use clearway_runtime::{Config, Runtime, Tag};
@@ -318,22 +316,6 @@ impl Site {
 }
 
 fn load(http: &str, lines: &Arc<Lines>) -> Snapshot {
-    let path = Path::new("nginx.conf");
-    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
-    let block = Loader::new(&source, path).file(path);
-    block.end().unwrap();
-    let sink: Arc<dyn Sink> = lines.clone();
-    let environment = Environment {
-        prefix: PathBuf::from("/"),
-        hostname: Bytes::from_static(b"machine"),
-        utc_offset: UtcOffset::default(),
-        log_progress: Progress::default(),
-        error_log: sink.clone(),
-        open_error_log: Box::new(move |_| Ok(sink.clone())),
-        default_port: 8000,
-        services: Services::default(),
-    };
-    let loaded =
-        clearway_http::loader(&[&SAY]).load(block.directives[0].clone(), environment, &mut Vec::new());
-    loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
+    let log: Arc<dyn Sink> = lines.clone();
+    load_http(http, &[&SAY], &log, Services::default())
 }

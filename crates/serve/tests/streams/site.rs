@@ -1,20 +1,19 @@
 //! Configurations for a listener without a socket, and a module to answer with.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use clearway_base::log::{Discard, Sink};
-use clearway_conf::{Args, Loader, Memory, Spec};
+use clearway_conf::{Args, Spec};
+use clearway_http::testing::load_http;
 use clearway_http::{
-    BodyFilter, Chunk, ConfKey, Cost, Environment, Exchange, FilterSpec, Generation, GenerationParts, Level,
-    Listener, Mark, Module, Next, Own, POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store,
-    context, settings,
+    BodyFilter, Chunk, ConfKey, Cost, Exchange, FilterSpec, Generation, GenerationParts, Level, Listener,
+    Mark, Module, Next, Own, POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store, context,
+    settings,
 };
-use clearway_log::{Progress, UtcOffset};
 use clearway_modules::filters::addition::ADDITION;
 use clearway_modules::rewrite::REWRITE;
 use clearway_runtime::{Config, LoopRef, Runtime};
@@ -317,23 +316,6 @@ fn generation(http: &str, snapshots: &mut Vec<Weak<Snapshot>>) -> Arc<Generation
 }
 
 fn load(http: &str) -> Snapshot {
-    let path = Path::new("nginx.conf");
-    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
-    let block = Loader::new(&source, path).file(path);
-    block.end().unwrap();
-    let sink: Arc<dyn Sink> = Arc::new(Discard);
-    let environment = Environment {
-        prefix: PathBuf::from("/"),
-        hostname: Bytes::from_static(b"machine"),
-        utc_offset: UtcOffset::default(),
-        error_log: sink.clone(),
-        log_progress: Progress::default(),
-        open_error_log: Box::new(move |_| Ok(sink.clone())),
-        default_port: 8000,
-        services: Services::default(),
-    };
-    let modules = [&REWRITE, &ECHO, &LATER, &ADDITION, &POSTPONE];
-    let loaded =
-        clearway_http::loader(&modules).load(block.directives[0].clone(), environment, &mut Vec::new());
-    loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
+    let log: Arc<dyn Sink> = Arc::new(Discard);
+    load_http(http, &[&REWRITE, &ECHO, &LATER, &ADDITION, &POSTPONE], &log, Services::default())
 }

@@ -2,17 +2,16 @@
 //! path says, and what is written down of each request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use clearway_base::log::{Level as LogLevel, Record, Sink};
-use clearway_conf::{Args, Loader, Memory, Spec};
+use clearway_conf::{Args, Spec};
+use clearway_http::testing::load_http;
 use clearway_http::{
-    Chunk, ConfKey, Cost, Environment, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module,
-    Own, POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store, context, settings,
+    Chunk, ConfKey, Cost, Exchange, Generation, GenerationParts, Level, Listener, Mark, Module, Own,
+    POSTPONE, Phase, PhaseHandler, Services, Snapshot, Step, Store, context, settings,
 };
-use clearway_log::{Progress, UtcOffset};
 use clearway_metrics::{Put, Value};
 use clearway_modules::access_control::limit_conn::LIMIT_CONN;
 use clearway_modules::filters::addition::ADDITION;
@@ -351,24 +350,9 @@ impl Site {
 }
 
 fn load(http: &str, disks: &Disks, lasting: &Arc<Lasting>) -> Snapshot {
-    let path = Path::new("nginx.conf");
-    let source = Memory::new().with(path, format!("http {{\n{http}\n}}"));
-    let block = Loader::new(&source, path).file(path);
-    let environment = Environment {
-        prefix: PathBuf::from("/"),
-        hostname: Bytes::from_static(b"machine"),
-        utc_offset: UtcOffset::default(),
-        error_log: alerts(),
-        log_progress: Progress::default(),
-        open_error_log: Box::new(|_| Ok(alerts())),
-        default_port: 8000,
-        services: Services::default()
-            .with(Arc::clone(lasting))
-            .with(Arc::clone(&disks.zones))
-            .with(Arc::clone(&disks.caches)),
-    };
-    block.end().expect("it ends");
-    let loaded =
-        clearway_http::loader(&MODULES).load(block.directives[0].clone(), environment, &mut Vec::new());
-    loaded.unwrap_or_else(|error| panic!("{}", String::from_utf8_lossy(&error.text())))
+    let services = Services::default()
+        .with(Arc::clone(lasting))
+        .with(Arc::clone(&disks.zones))
+        .with(Arc::clone(&disks.caches));
+    load_http(http, &MODULES, &alerts(), services)
 }
