@@ -4,6 +4,7 @@
 //! that sends nothing costs its bytes. A step of the handshake runs at once where it is light and its loop
 //! has not spent much on handshakes in this turn, else in the pool that is there for it.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use clearway_http::{
 };
 use clearway_offload::{Pool, Task};
 use clearway_site::ServerId;
+use clearway_tls::ciphers;
 use clearway_tls::engine::{Failure, Session, Step};
 use clearway_tls::hello::{Hello, HelloError, HelloReader};
 use clearway_tls::level::Version;
@@ -89,6 +91,7 @@ pub(crate) async fn accept(connection: &mut Connection) -> Result<(), Ending> {
     let handshake = begin(&connection.conn, begun, input, &terms).await?;
     let mut state = shake_hands(connection, handshake).await?;
     connection.conn.log(Level::Debug, HANDSHAKING, format_args!("SSL_do_handshake: 1"));
+    connection.conn.log(Level::Debug, HANDSHAKING, format_args!("{}", Agreed(&*state.session)));
     let mut kept = state.session.take_kept();
     if let Some(hello) = hello.filter(|_| !kept.is_empty()) {
         let version = state.session.info().version;
@@ -408,4 +411,15 @@ fn send_alert(conn: &Conn, alert: u8) {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     // The connection ends in any case.
     let _ = conn.link.transport.poll_write(&mut cx, &record);
+}
+
+/// What client and server have agreed on, as nginx logs it; looked up where the line is wanted.
+struct Agreed<'s>(&'s dyn Session);
+
+impl fmt::Display for Agreed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.0.info();
+        let suite = info.suite.and_then(ciphers::description).unwrap_or_default();
+        write!(f, "SSL: {}, cipher: \"{suite}\"", info.version.map_or("", Version::name))
+    }
 }

@@ -98,6 +98,43 @@ impl Suite {
     }
 }
 
+/// The line of `openssl ciphers -v` about a suite that sessions can use, by its name in OpenSSL, with single
+/// spaces.
+#[must_use]
+pub fn description(name: &str) -> Option<String> {
+    let of_13 = match name {
+        "TLS_AES_128_GCM_SHA256" => Some("AESGCM(128)"),
+        "TLS_AES_256_GCM_SHA384" => Some("AESGCM(256)"),
+        "TLS_CHACHA20_POLY1305_SHA256" => Some("CHACHA20/POLY1305(256)"),
+        _ => None,
+    };
+    if let Some(cipher) = of_13 {
+        return Some(format!("{name} TLSv1.3 Kx=any Au=any Enc={cipher} Mac=AEAD"));
+    }
+    let suite = Suite::named(name).filter(|suite| suite.is_served())?;
+    let since = match suite.since {
+        Version::Ssl3 => "SSLv3",
+        Version::Tls10 => "TLSv1",
+        Version::Tls12 => "TLSv1.2",
+    };
+    let exchange = if suite.parts[0] == K_ECDHE { "ECDH" } else { "RSA" };
+    let authentication = if suite.parts[1] == A_ECDSA { "ECDSA" } else { "RSA" };
+    let cipher = match suite.parts[2] {
+        AES128 => "AES(128)",
+        AES256 => "AES(256)",
+        AES128_GCM => "AESGCM(128)",
+        AES256_GCM => "AESGCM(256)",
+        _ => "CHACHA20/POLY1305(256)",
+    };
+    let integrity = match suite.parts[3] {
+        table::SHA1 => "SHA1",
+        table::SHA256 => "SHA256",
+        table::SHA384 => "SHA384",
+        _ => "AEAD",
+    };
+    Some(format!("{name} {since} Kx={exchange} Au={authentication} Enc={cipher} Mac={integrity}"))
+}
+
 /// Why a string is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CipherError {

@@ -119,3 +119,25 @@ fn suites_by_number_and_name() {
     assert_eq!(SUITES.iter().filter(|suite| suite.is_served()).count(), SERVED.len());
     assert!(Suite::named("DHE-RSA-AES128-SHA").unwrap().wants_dh_parameters());
 }
+
+#[test]
+fn suites_are_described_as_by_openssl() {
+    for recorded in [
+        "TLS_AES_128_GCM_SHA256 TLSv1.3 Kx=any Au=any Enc=AESGCM(128) Mac=AEAD",
+        "ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 Kx=ECDH Au=RSA Enc=AESGCM(128) Mac=AEAD",
+        "ECDHE-ECDSA-CHACHA20-POLY1305 TLSv1.2 Kx=ECDH Au=ECDSA Enc=CHACHA20/POLY1305(256) Mac=AEAD",
+        "ECDHE-RSA-AES256-SHA384 TLSv1.2 Kx=ECDH Au=RSA Enc=AES(256) Mac=SHA384",
+        "AES128-SHA SSLv3 Kx=RSA Au=RSA Enc=AES(128) Mac=SHA1",
+    ] {
+        assert_eq!(description(recorded.split(' ').next().unwrap()).as_deref(), Some(recorded));
+    }
+    assert_eq!(description("DHE-RSA-AES128-SHA256"), None, "sessions do not use it");
+    let Some(said) = openssl(&["ciphers", "-v", "ALL:@SECLEVEL=0"]) else { return };
+    let lines = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let described = lines.filter(|line| {
+        let ours = description(line.split(' ').next().unwrap());
+        assert!(ours.is_none() || ours.as_ref() == Some(line), "{line}: {ours:?}");
+        ours.is_some()
+    });
+    assert!(described.count() >= 17, "{said}");
+}
