@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clearway_base::log::{Level, Record, Sink};
+use clearway_luajit::Reference;
 use clearway_runtime::{LoopRef, TaskCell};
 
 use crate::place::AlonePlace;
@@ -23,8 +24,9 @@ pub(crate) struct Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        if self.kept.enter().ctx.is_some() {
-            self.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+        let number = self.kept.enter().ctx.as_ref().map(Reference::number);
+        if let Some(number) = number {
+            self.log(Level::Debug, format_args!("lua release ngx.ctx at ref {number}"));
         }
         self.slot.note_left(Some(self));
     }

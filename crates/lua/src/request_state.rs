@@ -44,9 +44,9 @@ pub(crate) struct RequestState {
 impl Drop for RequestState {
     fn drop(&mut self) {
         if let Some(sink) = &self.debug
-            && self.kept.enter().ctx.is_some()
+            && let Some(ctx) = &self.kept.enter().ctx
         {
-            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref {}", ctx.number()));
         }
         if let (Some(pool), Some(slot)) = (self.closer.take(), self.slot.enter().take()) {
             slot.note_left(self.debug.as_deref().map(|sink| sink as &dyn Sink));
@@ -230,7 +230,7 @@ impl Remembered {
 impl Drop for Remembered {
     fn drop(&mut self) {
         if let Some(sink) = self.debug.as_ref().filter(|_| !self.is_replaced.load(Ordering::Relaxed)) {
-            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref 1"));
+            sink.log(Level::Debug, format_args!("lua release ngx.ctx at ref {}", self.ctx.number()));
         }
     }
 }

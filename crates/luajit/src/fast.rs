@@ -10,7 +10,7 @@
 //!    has on its stack, where no collector runs meanwhile and nothing is moved.
 //! 3. What comes back stays where it is until the next call in the same VM; Lua copies it at once. A function
 //!    of this kind reaches no VM, so there is no call inside another.
-//! 4. A value that a run has at hand all the time is shown by its number in the registry, without a call
+//! 4. A value that a run has at hand all the time is shown by its number on the shelf, without a call
 //!    ([`Stack::show`]): what shows it keeps a reference to it until it shows something else. Code that makes
 //!    such a value itself asks for the reference ([`FastCall::take_room`]), then stores it under that number.
 #![expect(unsafe_code, reason = "functions that compiled code calls")]
@@ -86,7 +86,7 @@ impl Stack<'_> {
     }
 
     /// Pushes the VM's own address, which each call is to be given, that of its replies, and that of two
-    /// numbers (`int32_t`, 0: none): of the value that is shown, and of the room for one.
+    /// numbers of the shelf (`int32_t`, 0: none): of the value that is shown, and of the room for one.
     pub fn push_host(&mut self) {
         let host = self.host();
         let (vm, reply, value) = (ptr::from_ref(host), host.replies().shown(), host.replies().values());

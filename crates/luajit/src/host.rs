@@ -10,7 +10,7 @@
 #![expect(unsafe_code, reason = "an allocator, a hook, fields of LuaJIT's structures")]
 
 use std::any::TypeId;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::entered;
 use crate::ffi::{self, Activation, Allocate, LuaState};
 use crate::layout::layout;
-use crate::reference::{Reference, Released};
+use crate::reference::{Keeper, Reference, Released};
 use crate::registry::Presence;
 use crate::reply::Replies;
 use crate::stack::{TOOLS, Tool};
@@ -72,9 +72,11 @@ pub(crate) struct Host {
     sliced: Cell<bool>,
     tools: Cell<[c_int; TOOLS]>,
     released: Arc<Released>,
+    /// The shelf, wherever it is in the registry; each VM has one from its beginning.
+    shelf: OnceCell<Reference>,
     presence: Presence,
     replies: Replies,
-    /// Room in the registry for a value that compiled code makes.
+    /// Room on the shelf for a value that compiled code makes.
     spare: Cell<Option<Reference>>,
     /// There is none, and code has wanted one.
     is_spare_used: Cell<bool>,
@@ -106,6 +108,7 @@ impl Host {
             sliced: Cell::new(false),
             tools: Cell::new([0; TOOLS]),
             released: Arc::default(),
+            shelf: OnceCell::new(),
             presence: Presence::new(global.expose_provenance()),
             replies: Replies::default(),
             spare: Cell::new(None),
@@ -329,10 +332,11 @@ impl Host {
         self.spare.set(spare);
     }
 
-    /// Shows a value to compiled code, or none.
+    /// Shows a value of the shelf to compiled code, or none.
     pub(crate) fn show(&self, value: Option<&Reference>) {
         let key = value.map_or(0, |value| {
             assert!(value.is_of(self), "a value belongs to one VM for life");
+            debug_assert!(value.keeper() == Keeper::Shelf, "code looks for it there");
             value.key()
         });
         self.replies.show_value(key);
@@ -351,7 +355,18 @@ impl Host {
         self.tools.set(keys);
     }
 
-    /// Values that nobody refers to any more, for the registry to let go.
+    /// The place in the registry where the shelf is.
+    pub(crate) fn shelf(&self) -> &Reference {
+        self.shelf.get().expect("a VM has a shelf from its beginning")
+    }
+
+    /// Says where, once.
+    pub(crate) fn put_shelf(&self, place: Reference) {
+        let is_first = self.shelf.set(place).is_ok();
+        debug_assert!(is_first, "it stays there");
+    }
+
+    /// Values that nobody refers to any more, to be let go.
     pub(crate) fn released(&self) -> &Arc<Released> {
         &self.released
     }

@@ -44,7 +44,7 @@ impl Shown {
 pub(crate) struct Replies {
     reply: UnsafeCell<Reply>,
     shown: UnsafeCell<Shown>,
-    /// The numbers of two values in the registry, or 0: that which is shown, and room for one.
+    /// The numbers of two values on the shelf, or 0: that which is shown, and room for one.
     values: Cell<[c_int; 2]>,
 }
 

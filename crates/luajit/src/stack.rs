@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::ffi::{self, LuaState};
 use crate::host::Host;
 use crate::layout::layout;
-use crate::reference::Reference;
+use crate::reference::{Keeper, Reference};
 use crate::vm::Coroutine;
 
 /// The longest text that is pushed; LuaJIT's own limit is a little below 2 GiB.
@@ -171,6 +171,12 @@ impl Push for &Coroutine {
 impl Push for &Reference {
     fn push(self, stack: &mut Stack<'_>) {
         assert!(self.is_of(stack.host), "a value belongs to one VM for life");
+        if self.keeper() == Keeper::Shelf {
+            stack.push_shelf();
+            stack.raw_item(-1, self.key());
+            stack.remove(-2);
+            return;
+        }
         // SAFETY: room as above; the registry is a table.
         unsafe { ffi::lua_rawgeti(stack.state, ffi::REGISTRY, self.key()) };
     }
@@ -601,7 +607,19 @@ impl<'vm> Stack<'vm> {
         let _there = self.slot(-1);
         // SAFETY: a value is there; in mode Host no error is raised.
         let key = unsafe { ffi::luaL_ref(self.state, ffi::REGISTRY) };
-        Reference::new(key, self.host)
+        Reference::new(Keeper::Registry, key, self.host)
+    }
+
+    /// Takes the topmost value, which is the shelf, and the one below it away: that one is kept on it.
+    pub(crate) fn take_onto_shelf(&mut self) -> Reference {
+        let (_there, table) = (self.slot(-2), self.table(-1));
+        // SAFETY: a value, and a table above it; in mode Host no error is raised.
+        let key = unsafe {
+            ffi::lua_insert(self.state, -2);
+            ffi::luaL_ref(self.state, table - 1)
+        };
+        self.pop(1);
+        Reference::new(Keeper::Shelf, key, self.host)
     }
 
     /// Calls the function below the topmost `arguments` values; all of them go, and its results come: as

@@ -13,7 +13,7 @@ use crate::call::{Context, NoContext};
 use crate::fault::{Fault, FaultKind};
 use crate::ffi::{self, LuaState};
 use crate::host::{Halt, Host};
-use crate::reference::Reference;
+use crate::reference::{Keeper, Reference};
 use crate::stack::{Stack, Value};
 
 /// Coroutines without work that a VM keeps.
@@ -125,7 +125,9 @@ impl Vm {
         };
         let limits_ns = (u64::MAX, u64::MAX);
         let mut vm = Self { host, main, idle: Vec::new(), idle_max: IDLE_MAX, limits_ns };
-        vm.enter().install_tools();
+        let mut stack = vm.enter();
+        stack.install_tools();
+        stack.put_shelf();
         let compiler = vm.load(COMPILER, c"=compiler");
         let set = compiler.and_then(|compiler| {
             let mut stack = vm.enter();
@@ -150,9 +152,19 @@ impl Vm {
 
     /// Lets the values go that nobody refers to any more.
     fn let_go(&mut self) {
-        while let Some(key) = self.host().released().pop() {
-            // SAFETY: in mode Host; the number was made by `luaL_ref` and nobody has it any more.
-            unsafe { ffi::luaL_unref(self.main, ffi::REGISTRY, key) };
+        while let Some((keeper, key)) = self.host().released().pop() {
+            // SAFETY: in mode Host; the number was made by `luaL_ref` and nobody has it any more. The main
+            // thread has room for a few values always.
+            unsafe {
+                match keeper {
+                    Keeper::Registry => ffi::luaL_unref(self.main, ffi::REGISTRY, key),
+                    Keeper::Shelf => {
+                        ffi::lua_rawgeti(self.main, ffi::REGISTRY, self.host().shelf().key());
+                        ffi::luaL_unref(self.main, -1, key);
+                        ffi::lua_settop(self.main, -2);
+                    }
+                }
+            }
         }
     }
 
@@ -357,7 +369,7 @@ impl Vm {
         if self.host().wants_spare() {
             let mut stack = self.enter();
             stack.push(true);
-            let spare = stack.take_reference();
+            let spare = stack.take_shelved();
             stack.host().put_spare(spare);
         }
         self.host().show(value);

@@ -8,6 +8,7 @@ mod balancer;
 mod beside;
 mod core;
 mod core_calls;
+mod core_ctx;
 mod errors;
 mod faults;
 mod handshake;

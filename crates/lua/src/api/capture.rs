@@ -194,7 +194,7 @@ fn read_options(call: &mut Call<'_>, options: i32, wanted: &mut Wanted) -> Resul
         Value::Nil => Ok(None),
         Value::Table => {
             call.stack.push_slot(at);
-            Ok(Some(call.stack.take_reference()))
+            Ok(Some(call.stack.take_shelved()))
         }
         other => {
             let text = format!("Bad ctx option value type {}, expected a Lua table", other.type_name());

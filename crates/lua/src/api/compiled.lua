@@ -6,7 +6,7 @@ ffi.cdef(raw.declarations)
 
 local vm = ffi.cast("void *", raw.vm)
 local reply = ffi.cast("clearway_reply *", raw.reply)
--- Where `ngx.ctx` is in the registry, once code has asked for it; where it is to be put.
+-- Where `ngx.ctx` is on the shelf, once code has asked for it; where it is to be put.
 local shown = ffi.cast("const int32_t *", raw.shown)
 local function fast(name)
     return ffi.cast("clearway_fast", raw[name])
@@ -16,7 +16,7 @@ local find_value, add_to = fast("get"), fast("incr")
 local number_of, number_of_variable = raw.number, raw.number_of_variable
 
 local text, type, sub, has = ffi.string, type, string.sub, string.find
-local registry = debug.getregistry()
+local shelf = debug.getregistry().ngx_lua_ctx_tables
 
 local variables = getmetatable(ngx.var)
 local any_variable = variables.__index
@@ -50,13 +50,13 @@ function properties.__index(self, name)
     if name == "ctx" then
         local ctx = shown[0]
         if ctx ~= 0 then
-            return registry[ctx]
+            return shelf[ctx]
         end
         local room = shown[1]
         if room ~= 0 then
             local made = {}
             if adopt_ctx(vm, nil, 0, nil, 0, 0, 0) == 1 then
-                registry[room] = made
+                shelf[room] = made
                 return made
             end
         end

@@ -54,6 +54,8 @@ pub(super) fn install(_: &mut Install<'_>) -> Result<(), Fault> {
         regex_template: regex::check_template,
         regex_expand: regex::expand,
         regex_stack: regex::set_stack,
+        get_ctx: request::get_ctx,
+        set_ctx: request::set_ctx,
         var_get: request::var_get,
         var_set: request::var_set,
         exit: request::exit,

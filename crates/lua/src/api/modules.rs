@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use arc_swap::ArcSwap;
 use clearway_base::kept_lines;
 use clearway_base::log::{Level, Verbatim};
-use clearway_luajit::{Call, FastCall, Fault, JIT_MODULES, Raise, Reply, Returns};
+use clearway_luajit::{Call, FastCall, Fault, JIT_MODULES, Raise, Reply, Returns, Value};
 use clearway_os::signal::{self, Signal};
 use clearway_os::{child, clock};
 
@@ -82,6 +82,14 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.push_fast(is_for_request);
         stack.raw_set_field(-2, "is_for_request");
         put(stack, "warn_of", warn_of);
+        put(stack, "set_shelf", |call| {
+            if call.stack.get(1) != Value::Table {
+                return Err(call.raise("a shelf is a table"));
+            }
+            call.stack.push_slot(1);
+            call.stack.set_shelf();
+            Ok(Returns::Values(0))
+        });
         put(stack, "has_ctx", |call| {
             let has = current(call, |current| current.kept(|kept| kept.ctx.is_some()) == Some(true))?;
             call.stack.push(has);

@@ -179,7 +179,7 @@ fn ctx(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Some(table) => table,
         None => {
             call.stack.push_slot(-1);
-            call.stack.take_reference()
+            call.stack.take_shelved()
         }
     };
     keep_ctx(call, kept)?;
@@ -207,20 +207,34 @@ fn fall_back(call: &mut Call<'_>) -> Result<(), Raise> {
         call.stack.raw_set_field(-2, "__index");
         return Ok(());
     }
-    let shared = current(call, |current| {
-        let own = current.vm.slot.upgrade()?;
-        let found = current.scene(|scene| {
-            Remembered::of(scene.request())?;
-            scene.request().tls()?.offer.remembered.clone()
-        });
-        let shared = found.flatten()?.downcast::<Remembered>().ok()?;
-        Arc::ptr_eq(&own, &shared.slot).then_some(shared)
-    })?;
-    if let Some(shared) = shared {
+    if let Some(shared) = current(call, remembered)? {
         call.stack.push(&shared.ctx);
         call.stack.set_metatable(-2);
     }
     Ok(())
+}
+
+/// What the handshake of the request's connection has left in this VM.
+#[cfg(feature = "tls")]
+fn remembered(current: &mut Current<'_>) -> Option<Arc<Remembered>> {
+    let own = current.vm.slot.upgrade()?;
+    let found = current.scene(|scene| {
+        Remembered::of(scene.request())?;
+        scene.request().tls()?.offer.remembered.clone()
+    });
+    let shared = found.flatten()?.downcast::<Remembered>().ok()?;
+    Arc::ptr_eq(&own, &shared.slot).then_some(shared)
+}
+
+/// The number of the table that a new `ngx.ctx` of a request falls back on.
+pub(super) fn fallback_number(current: &mut Current<'_>) -> Option<i32> {
+    #[cfg(feature = "tls")]
+    return remembered(current).map(|shared| shared.ctx.number());
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = current;
+        None
+    }
 }
 
 /// Compiled code finds it from now on.
@@ -242,7 +256,7 @@ fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
                 return Err(call.raise(&*format!("ctx should be a table while getting a {got}")));
             }
             call.stack.push_slot(3);
-            let table = call.stack.take_reference();
+            let table = call.stack.take_shelved();
             keep_ctx(call, table)?;
         }
         Value::Text(b"status") => {

@@ -169,12 +169,12 @@ impl Interpreter {
         self.vm.start(&self.compiled[&code.number()])
     }
 
-    /// Another reference to the same value.
+    /// Another reference to the same value, which is on the shelf.
     #[cfg(feature = "tls")]
     pub(crate) fn same(&mut self, value: &Reference) -> Reference {
         let mut stack = self.vm.enter();
         stack.push(value);
-        stack.take_reference()
+        stack.take_shelved()
     }
 
     /// A thread for the code of a file, with its text where the VM may not have it.

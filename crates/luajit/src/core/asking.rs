@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use crate::call::Context;
 use crate::entered;
 use crate::host::{Halt, Host};
+use crate::reference::{Keeper, Reference};
 use crate::reply::Reply;
 
 /// `NGX_OK`, `NGX_ERROR`, `NGX_AGAIN`, `NGX_DECLINED`; upstream's codes where there is no request, or the
@@ -66,6 +67,13 @@ impl CoreCall<'_> {
         self.objects.iter().filter_map(|object| object.downcast_ref())
     }
 
+    /// The value that code has put on the VM's shelf under this number.
+    #[must_use]
+    pub fn shelved(&self, number: i32) -> Option<Reference> {
+        let is_number = number > 0;
+        self.host.filter(|_| is_number).map(|host| Reference::new(Keeper::Shelf, number, host))
+    }
+
     /// Calls a function with the context of the run, if it is of this kind, as [`crate::Call::with_context`].
     pub fn with_context<C: Context, R>(
         &self,
@@ -102,6 +110,8 @@ pub struct CoreFunctions {
     pub regex_template: CoreFunction,
     pub regex_expand: CoreFunction,
     pub regex_stack: CoreFunction,
+    pub get_ctx: CoreFunction,
+    pub set_ctx: CoreFunction,
     pub var_get: CoreFunction,
     pub var_set: CoreFunction,
     pub exit: CoreFunction,

@@ -91,6 +91,29 @@ unsafe fn put_pairs(reply: &Reply, to: *mut Pair, room: c_int) -> c_int {
 }
 
 exported! {
+    /// The number of `ngx.ctx` on the shelf, or -2; then also whether a handshake is under way, and the
+    /// number of the table that its connection has from handshakes, or -2.
+    fn ngx_http_lua_ffi_get_ctx_ref(
+        request: Request,
+        is_handshake: *mut c_int,
+        fallback: *mut c_int,
+    ) -> c_int {
+        let _ = request;
+        ask(|core| core.get_ctx, &[], &[], |code, reply| {
+            if let [its, of_connection] = reply.places[..] {
+                put(is_handshake, its);
+                put(fallback, of_connection);
+            }
+            code
+        })
+    }
+
+    /// `ngx.ctx` is what the shelf has under this number.
+    fn ngx_http_lua_ffi_set_ctx_ref(request: Request, number: c_int) -> c_int {
+        let _ = request;
+        ask(|core| core.set_ctx, &[], &[f64::from(number)], |code, _| code)
+    }
+
     /// A variable by its name, or what a group of the last expression has matched: 0, -5 for nothing, -1.
     fn ngx_http_lua_ffi_var_get(
         request: Request,

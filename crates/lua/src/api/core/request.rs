@@ -2,8 +2,8 @@
 
 use clearway_base::log::Level;
 use clearway_http::{Origin, SharedHead};
-use clearway_luajit::Reply;
 use clearway_luajit::core::CoreCall;
+use clearway_luajit::{Reference, Reply};
 
 use super::codes::{
     BAD_CONTEXT, DECLINED, DONE, ERROR, NO_REQUEST, OK, WRONG_PHASE, failed, put_piece, with,
@@ -12,11 +12,40 @@ use crate::api::args::{self, Complete};
 use crate::api::control::{EXITING, Leaving, leave};
 use crate::api::header::{ONCE, WITH_HEAD, append, assign, values_of, written_name};
 use crate::api::properties::{
-    choose_phrased_status, choose_status, is_head_sent, leave_conditions, status_of,
+    WITH_CTX, choose_phrased_status, choose_status, fallback_number, is_head_sent, leave_conditions,
+    status_of,
 };
 use crate::api::request::{Before, EDITING, ENTRIES_MAX, METHODS, REQUEST, SHARED_HEAD, edit};
 use crate::api::variables;
-use crate::current::{Args, End, Scene, objection};
+use crate::current::{Args, End, HANDSHAKES, Scene, objection};
+
+/// `LUA_NOREF`: no value is numbered.
+const NO_NUMBER: i32 = -2;
+
+/// The number of `ngx.ctx`. Where there is none, whether this is a handshake, and the number of the table
+/// that the connection has from handshakes, or [`NO_NUMBER`].
+pub(super) fn get_ctx(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
+    with(call, reply, |current, reply| {
+        let Some(known) = current.kept(|kept| kept.ctx.as_ref().map(Reference::number)) else {
+            return NO_REQUEST;
+        };
+        if let Some(number) = known {
+            return number;
+        }
+        let is_handshake = HANDSHAKES.has(current.phase);
+        reply.places.extend([i32::from(is_handshake), fallback_number(current).unwrap_or(NO_NUMBER)]);
+        NO_NUMBER
+    })
+}
+
+/// (number)
+pub(super) fn set_ctx(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
+    let table = call.shelved(call.number(0) as i32);
+    with(call, reply, |current, _| {
+        let Some(table) = table.filter(|_| WITH_CTX.has(current.phase)) else { return ERROR };
+        current.kept(|kept| kept.ctx = Some(table)).map_or(NO_REQUEST, |()| OK)
+    })
+}
 
 pub(super) fn var_get(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let (group, is_named) = (call.number(0), call.number(1) != 0.0);

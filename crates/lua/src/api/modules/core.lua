@@ -6,7 +6,7 @@ ngx._modules = nil
 local ffi = require "ffi"
 local assert, ceil, error, next, select = assert, math.ceil, error, next, select
 local loadstring, tonumber, tostring, type = loadstring, tonumber, tostring, type
-local preload = package.preload
+local preload, registry = package.preload, debug.getregistry()
 local VERSION = "0.1.33"
 
 ffi.cdef [[
@@ -188,7 +188,6 @@ end
 
 local magic = { version = VERSION, _VERSION = VERSION }
 local properties = getmetatable(ngx)
-local any_property, set_property = properties.__index, properties.__newindex
 local getters, setters = {}, {}
 
 function magic.register_ngx_magic_key_getter(key, get)
@@ -343,7 +342,7 @@ end
 local VERIFIED = { [VERSION] = true }
 local TAKEN = {}
 for name in ("base base64 exit hash misc ndk param phase regex request response shdict socket time uri utils "
-    .. "var worker"):gmatch("%w+") do
+    .. "var worker ctx"):gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
 for name in ("balancer base64 core errlog ocsp pipe process proxyssl re req resp semaphore ssl "
@@ -382,6 +381,22 @@ end
 -- What the whole of it brings is there before a part of it, as upstream has it: parts rely on others.
 local is_begun = false
 
+-- It keeps tables of `ngx.ctx` on a shelf of its own, which those go over to that there are.
+local function with_own_shelf(load)
+    return function(...)
+        local before = registry.ngx_lua_ctx_tables
+        local module = load(...)
+        local shelf = registry.ngx_lua_ctx_tables
+        if shelf ~= before then
+            for number, value in next, before do
+                shelf[number] = value
+            end
+            native.set_shelf(shelf)
+        end
+        return module
+    end
+end
+
 local function core_of_path(name)
     if not is_begun then
         is_begun = true
@@ -394,19 +409,8 @@ local function core_of_path(name)
         end
     end
     local file = assert(package.searchpath(name, package.path))
-    return assert(loadfile(file))
-end
-
--- `ngx.ctx` stays the server's where properties are those of the path.
-local function bound_context()
-    local misc = require "resty.core.misc"
-    misc.register_ngx_magic_key_getter("ctx", function()
-        return any_property(ngx, "ctx")
-    end)
-    misc.register_ngx_magic_key_setter("ctx", function(value)
-        return set_property(ngx, "ctx", value)
-    end)
-    return context
+    local load = assert(loadfile(file))
+    return name == "resty.core.ctx" and with_own_shelf(load) or load
 end
 
 -- Before modules that are there without a path.
@@ -415,13 +419,7 @@ table.insert(package.loaders, 1, function(name)
         return core_of_path(name)
     end
     local module = own[name]
-    if not module then
-        return nil
-    end
-    if module == context and is_verified() then
-        return bound_context
-    end
-    return function()
+    return module and function()
         return module
     end
 end)
