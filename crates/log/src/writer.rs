@@ -26,7 +26,7 @@ use crate::progress::{self, Progress};
 use crate::syslog::{self, Peer};
 use crate::thread;
 
-/// Lines that may wait for the writer, all logs together. Each place takes 48 bytes.
+/// Lines that may wait for the writer, all logs together. Each place that has been needed takes 48 bytes.
 pub const QUEUE_LINES: usize = 32_768;
 /// Bytes of lines that may wait for the writer, all logs together.
 pub const QUEUE_BYTES: usize = 16 << 20;

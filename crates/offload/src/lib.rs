@@ -20,6 +20,7 @@ pub mod file;
 pub mod files;
 mod kept_memory;
 mod lanes;
+mod lap;
 pub mod metrics;
 #[cfg(all(test, loom))]
 mod models;

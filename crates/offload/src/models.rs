@@ -265,6 +265,23 @@ fn a_ring_loses_and_doubles_nothing_when_it_wraps() {
     });
 }
 
+/// Three entries of one producer, of which the short lap holds two: they come out in their order, and none is
+/// left behind where consumers ask again as they are rung for.
+#[test]
+fn a_ring_keeps_the_order_of_its_laps() {
+    model(3, || {
+        let ring = Arc::new(Ring::with_short(4, 2));
+        let producer = Arc::clone(&ring);
+        let pushed = thread::spawn(move || (1..=3_usize).for_each(|n| producer.push(n).expect("room")));
+        let here: Vec<usize> = (0..2).filter_map(|_| ring.pop()).collect();
+        pushed.join().expect("no panic");
+        assert!(here.len() == 3 || ring.is_ready(), "nothing is out of reach");
+        let rest = std::iter::from_fn(|| ring.pop());
+        assert_eq!(here.into_iter().chain(rest).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(ring.is_empty());
+    });
+}
+
 #[test]
 fn a_result_always_wakes_its_future() {
     model(4, || {

@@ -58,7 +58,7 @@ const CRYPTO_LANES: &[Lane] = &[
 const PASSWORDS_MAX_QUEUE: u32 = 4096;
 /// Threads of one pool at most, whatever the configuration says.
 pub const THREADS_MAX: u32 = 4096;
-/// Waiting tasks of one pool at most, whatever the configuration says: each takes 32 bytes at start.
+/// Waiting tasks of one pool at most, whatever the configuration says: each that was needed takes 32 bytes.
 const QUEUE_MAX: u32 = 1 << 22;
 /// After a thread could not be started the next attempt waits this long.
 const START_RETRY_MS: u64 = 1000;

@@ -1,59 +1,52 @@
 //! A bounded queue for many producers and many consumers, which never waits: a thread that is
 //! stopped in the middle of a push or a pop delays what stands behind it but makes nobody spin
-//! (loops push here, and a carrier in mid-push may have been demoted). Slots carry positions, as in
-//! Dmitry Vyukov's bounded queue.
+//! (loops push here, and a carrier in mid-push may have been demoted). The slots are in `lap.rs`.
 //!
-//! 1. Position `p` belongs to slot `p mod slots`. A slot whose stamp is `p` is free for the push of
-//!    `p`, with `p + 1` it is full and open to the pop of `p`; positions only grow.
-//! 2. The thread that moves `tail` (`head`) from `p` to `p + 1` owns the slot until it stores the next stamp
-//!    (release): `p + 1` after a push, `p + slots` after a pop.
-//! 3. A push gives up when `limit` positions are taken, or when its slot is not free yet because a
-//!    pop from one lap before has not finished.
-//! 4. A pop gives up when the slot at `head` is not full, also while its push is under way and later
-//!    ones are complete. So: a producer rings its consumers after each push, and a consumer that
-//!    takes one and sees another ready rings for it (`is_ready`); what was passed over while the first
-//!    was under way is found through the first one's ring.
+//! 1. A queue has a short lap, and where it may hold more a long one, which is made when the short one is
+//!    full for the first time: a queue takes the memory that it has needed.
+//! 2. While the long lap holds anything, pushes go there. So an entry never overtakes one whose push had
+//!    come back before its own began.
+//! 3. A pop takes from the long lap only if the short one is empty after the long one was seen to be ready:
+//!    what was pushed before to the short lap has left it then.
+//! 4. A pop gives up when the first entry's push is still under way and later ones are complete. So: a
+//!    producer rings its consumers after each push, and a consumer that takes one and sees another ready
+//!    rings for it (`is_ready`); what was passed over while the first was under way is found through the
+//!    first one's ring.
 
-use crate::cell::Turn;
-use crate::sync::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
+
+use crate::lap::{self, Lap};
+
+/// Entries of the short lap.
+const SHORT: usize = 1024;
 
 /// A bounded queue; see the rules at the head of the file.
 #[derive(Debug)]
 pub struct Ring<T> {
-    tail: Apart<AtomicUsize>,
-    head: Apart<AtomicUsize>,
-    slots: Box<[Slot<T>]>,
+    short: Lap<T>,
+    long: OnceLock<Box<Lap<T>>>,
     limit: usize,
 }
 
 /// A place in a queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark(usize);
-
-/// Keeps what producers write away from what consumers write (two lines: they are fetched in pairs).
-#[derive(Debug)]
-#[repr(align(128))]
-struct Apart<T>(T);
-
-#[derive(Debug)]
-struct Slot<T> {
-    stamp: AtomicUsize,
-    cell: Turn<T>,
+pub struct Mark {
+    short: lap::Mark,
+    /// Without a long lap nothing is there to be past.
+    long: Option<lap::Mark>,
 }
 
 impl<T> Ring<T> {
-    /// A queue for up to `limit` (at least 1) entries. All slots are allocated here.
+    /// A queue for up to `limit` (at least 1) entries. Where pushes come at once, some more get in.
     #[must_use]
     pub fn new(limit: usize) -> Self {
+        Self::with_short(limit, SHORT)
+    }
+
+    /// As [`new`](Self::new), with so many entries in the short lap, which models can fill.
+    pub(crate) fn with_short(limit: usize, short: usize) -> Self {
         let limit = limit.max(1);
-        // Two at least: with one slot "full at p" and "free for p + 1" would be the same stamp.
-        let slots = limit.max(2);
-        Self {
-            tail: Apart(AtomicUsize::new(0)),
-            head: Apart(AtomicUsize::new(0)),
-            slots: (0..slots).map(|p| Slot { stamp: AtomicUsize::new(p), cell: Turn::new(None) }).collect(),
-            limit,
-        }
+        Self { short: Lap::new(limit.min(short)), long: OnceLock::new(), limit }
     }
 
     /// Adds an entry at the end. Never waits.
@@ -61,66 +54,53 @@ impl<T> Ring<T> {
     /// # Errors
     /// Gives the value back when the queue is full.
     pub fn push(&self, value: T) -> Result<(), T> {
-        let mut tail = self.tail.0.load(Ordering::Relaxed);
-        loop {
-            let slot = self.slot(tail);
-            let ahead = slot.stamp.load(Ordering::Acquire).wrapping_sub(tail).cast_signed();
-            if ahead < 0 || self.is_at_limit(tail) {
-                return Err(value);
-            }
-            if ahead > 0 {
-                tail = self.tail.0.load(Ordering::Relaxed);
-                continue;
-            }
-            match self.advance(&self.tail.0, tail) {
-                Ok(()) => {
-                    slot.cell.put(value);
-                    slot.stamp.store(tail.wrapping_add(1), Ordering::Release);
-                    return Ok(());
-                }
-                Err(now) => tail = now,
-            }
+        match self.long.get() {
+            // Rule 2.
+            Some(long) if !long.is_empty() => self.push_long(long, value),
+            _ => self.short.push(value).or_else(|value| self.push_behind(value)),
         }
+    }
+
+    /// Adds an entry that the short lap had no room for.
+    #[cold]
+    fn push_behind(&self, value: T) -> Result<(), T> {
+        if self.limit <= self.short.limit() {
+            return Err(value);
+        }
+        if self.long.get().is_none() {
+            // If another thread was faster its lap is used: nobody waits for one that is being made.
+            let _ = self.long.set(Box::new(Lap::new(self.limit)));
+        }
+        let long = self.long.get().expect("one of the threads has set it");
+        self.push_long(long, value)
+    }
+
+    fn push_long(&self, long: &Lap<T>, value: T) -> Result<(), T> {
+        if self.short.len() + long.len() >= self.limit {
+            return Err(value);
+        }
+        long.push(value)
     }
 
     /// Takes the first entry, unless there is none or its push is still under way. Never waits.
     pub fn pop(&self) -> Option<T> {
-        let mut head = self.head.0.load(Ordering::Relaxed);
-        loop {
-            let slot = self.slot(head);
-            let ahead = slot.stamp.load(Ordering::Acquire).wrapping_sub(head.wrapping_add(1)).cast_signed();
-            if ahead < 0 {
-                return None;
-            }
-            if ahead > 0 {
-                head = self.head.0.load(Ordering::Relaxed);
-                continue;
-            }
-            match self.advance(&self.head.0, head) {
-                Ok(()) => {
-                    let value = slot.cell.take();
-                    slot.stamp.store(head.wrapping_add(self.slots.len()), Ordering::Release);
-                    debug_assert!(value.is_some(), "a full slot holds a value");
-                    return value;
-                }
-                Err(now) => head = now,
-            }
-        }
+        self.short.pop().or_else(|| {
+            let long = self.long.get().filter(|long| long.is_ready())?;
+            // Rule 3.
+            if self.short.is_empty() { long.pop() } else { self.short.pop() }
+        })
     }
 
     /// Whether a pop would find something now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let head = self.head.0.load(Ordering::Acquire);
-        self.slot(head).stamp.load(Ordering::Acquire).wrapping_sub(head.wrapping_add(1)).cast_signed() >= 0
+        self.short.is_ready() || self.long.get().is_some_and(|long| long.is_ready() && self.short.is_empty())
     }
 
     /// Entries in the queue, those under way included; out of date at once.
     #[must_use]
     pub fn len(&self) -> usize {
-        // Head first: it can only grow towards the tail that is read after it.
-        let head = self.head.0.load(Ordering::SeqCst);
-        self.tail.0.load(Ordering::SeqCst).wrapping_sub(head)
+        self.short.len() + self.long.get().map_or(0, |long| long.len())
     }
 
     /// Whether there is nothing, not even a push under way.
@@ -132,30 +112,14 @@ impl<T> Ring<T> {
     /// Where the next entry will stand; those of pushes that have come back are before it.
     #[must_use]
     pub fn mark(&self) -> Mark {
-        Mark(self.tail.0.load(Ordering::SeqCst))
+        Mark { short: self.short.mark(), long: self.long.get().map(|long| long.mark()) }
     }
 
     /// Whether everything before the mark was taken.
     #[must_use]
     pub fn is_past(&self, mark: Mark) -> bool {
-        self.head.0.load(Ordering::SeqCst).wrapping_sub(mark.0).cast_signed() >= 0
-    }
-
-    /// Whether `limit` positions before `tail` are taken. With as many slots as that the stamps say it
-    /// alone, and producers need not fetch the line that consumers write.
-    fn is_at_limit(&self, tail: usize) -> bool {
-        // Negative if `tail` is long out of date; the exchange fails then.
-        let taken = || tail.wrapping_sub(self.head.0.load(Ordering::SeqCst)).cast_signed();
-        self.limit < self.slots.len() && taken() >= self.limit.cast_signed()
-    }
-
-    fn slot(&self, position: usize) -> &Slot<T> {
-        // Positions would wrap after 2^64 entries.
-        &self.slots[position % self.slots.len()]
-    }
-
-    fn advance(&self, end: &AtomicUsize, from: usize) -> Result<(), usize> {
-        end.compare_exchange_weak(from, from.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed).map(drop)
+        let is_past = |long: &Lap<T>| mark.long.is_none_or(|mark| long.is_past(mark));
+        self.short.is_past(mark.short) && self.long.get().is_none_or(|long| is_past(long))
     }
 }
 
@@ -180,6 +144,63 @@ mod tests {
             assert!(!ring.is_ready() && ring.is_empty());
             assert_eq!(ring.pop(), None);
         }
+    }
+
+    /// What does not fit the short lap comes out behind it, up to the limit, lap after lap; without such a
+    /// burst there is no long lap.
+    #[test]
+    fn a_burst_keeps_its_order_and_the_limit() {
+        let (limit, burst) = (SHORT + 100, SHORT + 30);
+        let ring = Ring::new(limit);
+        for n in 0..3 * SHORT {
+            ring.push(n).unwrap();
+            assert_eq!(ring.pop(), Some(n));
+        }
+        assert!(ring.long.get().is_none(), "it never held so much");
+        for _ in 0..5 {
+            let mark = ring.mark();
+            (0..burst).for_each(|n| ring.push(n).unwrap());
+            let behind = ring.mark();
+            assert!(ring.is_past(mark) && !ring.is_past(behind) && ring.long.get().is_some());
+            (0..50).for_each(|n| assert_eq!(ring.pop(), Some(n)));
+            // There is room before them, and they are not overtaken.
+            (burst..limit + 50).for_each(|n| ring.push(n).unwrap());
+            assert_eq!((ring.push(0), ring.len()), (Err(0), limit));
+            (50..burst).for_each(|n| assert_eq!(ring.pop(), Some(n)));
+            assert!(ring.is_past(behind) && ring.is_ready());
+            (burst..limit + 50).for_each(|n| assert_eq!(ring.pop(), Some(n)));
+            assert!(!ring.is_ready() && ring.is_empty());
+        }
+    }
+
+    #[test]
+    fn threads_keep_their_order_through_both_laps() {
+        let ring = Ring::new(4 * SHORT);
+        let (threads, each) = (3, 40_000_usize);
+        std::thread::scope(|scope| {
+            let ring = &ring;
+            for thread in 0..threads {
+                scope.spawn(move || {
+                    for n in 0..each {
+                        while ring.push((thread, n)).is_err() {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let mut next = [0; 3];
+            while next.iter().sum::<usize>() < threads * each {
+                // Now and then they get ahead.
+                if next[0] % 4096 == 1 {
+                    (0..200).for_each(|_| std::thread::yield_now());
+                }
+                if let Some((thread, n)) = ring.pop() {
+                    assert_eq!(n, next[thread], "of thread {thread}");
+                    next[thread] += 1;
+                }
+            }
+        });
+        assert!(ring.is_empty());
     }
 
     #[test]
