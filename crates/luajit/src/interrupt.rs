@@ -17,7 +17,7 @@
 
 use std::ptr;
 
-use clearway_os::stack_walk;
+use clearway_os::program;
 
 use crate::ffi::LuaState;
 use crate::host::{Halt, Host};
@@ -56,7 +56,7 @@ pub unsafe fn end_run(run: &Run, pc: usize, why: Why) -> Interrupted {
         let state = ptr::with_exposed_provenance::<*mut LuaState>(field(layout().global_cur_state));
         (vm_state.read_volatile(), state.read_volatile())
     };
-    let is_compiled = vm_state >= 0 && !stack_walk::text().contains(&pc);
+    let is_compiled = vm_state >= 0 && !program::text().contains(&pc);
     if state.is_null() || !(is_compiled || interpreter().contains(&pc)) {
         return Interrupted::NotHere;
     }

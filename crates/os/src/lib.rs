@@ -27,6 +27,7 @@ pub mod page_cache;
 pub mod piped;
 pub mod poll;
 pub mod process;
+pub mod program;
 pub mod sampling;
 pub mod shared_memory;
 pub mod signal;

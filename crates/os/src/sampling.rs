@@ -372,7 +372,7 @@ mod tests {
     /// meets it asks the kernel in vain.
     #[cfg(target_arch = "x86_64")]
     fn behind_no_call() -> usize {
-        let text = stack_walk::text();
+        let text = crate::program::text();
         let candidates = (text.start + 4096)..(text.end - 4096);
         let calls_nowhere = |&address: &usize| {
             let at = ptr::with_exposed_provenance::<[u8; 6]>(address - 6);

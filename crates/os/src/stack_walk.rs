@@ -12,6 +12,8 @@
 use std::io;
 use std::ops::Range;
 
+use crate::program::text;
+
 /// Frames of one sample at most.
 pub const FRAMES_MAX: usize = 64;
 
@@ -298,30 +300,6 @@ fn copy(from: usize, to: *mut u8, bytes: usize) -> io::Result<usize> {
     // checks what is there.
     let count = unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
-}
-
-/// The code of this program: what its program headers say is mapped to be executed, and nothing of the data
-/// before it, behind which linkers leave pages out. Signal handlers may ask.
-#[must_use]
-pub fn text() -> Range<usize> {
-    // SAFETY: reads the auxiliary vector, which the kernel has left on the first stack.
-    let (start, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
-    if start == 0 {
-        return 0..0;
-    }
-    let start = usize::try_from(start).expect("an address");
-    let first = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(start);
-    // SAFETY: the kernel has mapped so many of them there, aligned, and nobody ever writes to them.
-    let headers = unsafe { std::slice::from_raw_parts(first, count as usize) };
-    let own = headers.iter().find(|header| header.p_type == libc::PT_PHDR);
-    // What was linked to be anywhere has been moved by so much.
-    let moved = own.map_or(0, |own| start.wrapping_sub(own.p_vaddr as usize));
-    let is_code =
-        |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0;
-    headers.iter().find(is_code).map_or(0..0, |code| {
-        let begin = moved.wrapping_add(code.p_vaddr as usize);
-        begin..begin + code.p_memsz as usize
-    })
 }
 
 /// Where the call goes to that stands before `address`, which lies in `text`, if it says so itself or names

@@ -1,9 +1,11 @@
-//! The start of masters and workers: the signals that they act on, by what a worker knows that it is one, and
-//! how is said that they give up.
+//! The start of masters and workers: the signals that they act on, by what a worker knows that it is one,
+//! how is said that they give up, and what they leave behind.
 
 use std::ffi::OsString;
 use std::io;
 
+use clearway_base::memory;
+use clearway_os::program;
 use clearway_os::signal::{self, Signal, SignalFd, SignalSet};
 
 /// The variable that marks a worker in its environment.
@@ -39,4 +41,11 @@ pub(crate) fn signals() -> io::Result<SignalFd> {
         Signal::WINCH,
         Signal::CHLD,
     ]))
+}
+
+/// Gives back the memory that to read and to build a configuration takes, and serving does not: what is free
+/// of the heap, and the pages of code and constants.
+pub(crate) fn give_memory_back() {
+    memory::release();
+    program::release_pages();
 }

@@ -82,6 +82,11 @@ pub fn rss_bytes(pid: Pid) -> u64 {
     kib_line(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
+/// Resident memory that is pages of files, the program and its libraries among them, bytes.
+pub fn rss_of_files_bytes(pid: Pid) -> u64 {
+    kib_line(&format!("/proc/{pid}/status"), "RssFile:")
+}
+
 /// Its share of the memory it uses (PSS), bytes: pages that several processes map count in part.
 pub fn pss_bytes(pid: Pid) -> u64 {
     kib_line(&format!("/proc/{pid}/smaps_rollup"), "Pss:")

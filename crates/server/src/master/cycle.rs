@@ -22,7 +22,7 @@ use crate::control::Order;
 use crate::core_conf::EnvValue;
 use crate::invocation::Invocation;
 use crate::messages::DirectLog;
-use crate::start::Failed;
+use crate::start::{Failed, give_memory_back};
 
 /// How long workers that were told to end at once may take before they are killed.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
@@ -134,6 +134,7 @@ impl<'a> Master<'a> {
         self.workers.extend(workers);
         self.redirect_stderr();
         self.renew_agent();
+        give_memory_back();
         Ok(())
     }
 
@@ -177,6 +178,7 @@ impl<'a> Master<'a> {
                 self.notice(format_args!("reconfiguring"));
                 // What went wrong has been logged, and nothing has changed.
                 let _ = self.reconfigure();
+                give_memory_back();
             }
         }
         if self.wanted.take(Want::Reopen) {

@@ -23,6 +23,7 @@ use crate::core_conf::Reader;
 use crate::load::{self, Loaded, Means};
 use crate::places::ACCESS_LOG_DEFAULT;
 use crate::pools::Pools;
+use crate::start::give_memory_back;
 
 /// How long lines of the worker may keep those of the master that are to follow them waiting.
 const ORDER_LIMIT: Duration = Duration::from_millis(100);
@@ -113,6 +114,7 @@ impl Builder {
         let live = self.writer.files().unwrap_or_default();
         self.files
             .keep(|path| self.names.iter().chain(live.iter().map(|(path, _)| path)).any(|name| name == path));
+        give_memory_back();
     }
 
     /// Has the worker write to these files from now on.
