@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clearway_base::memory;
 
 /// How long after its last job.
-const LIMIT: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 5000 });
+const LIMIT: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
 
 /// The thread's own state of it.
 #[derive(Debug, Default)]
