@@ -13,9 +13,17 @@ use crate::run::{Outcome, Step};
 /// How many tests of one step are asked again.
 const MOST: usize = 3;
 
+/// When the terminal sees what a step prints.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    AtOnce,
+    /// In one piece, for a step that has others beside it.
+    AtTheEnd,
+}
+
 /// Runs `cargo test` with these words, and what failed in it once more. `dress` gives a step its environment.
-pub(crate) fn run(dress: &dyn Fn(&str) -> Step, words: &str, harness: &str) -> Outcome {
-    let first = watched(dress(&line(words, "--no-fail-fast", harness)))?;
+pub(crate) fn run(dress: &dyn Fn(&str) -> Step, words: &str, harness: &str, shown: Shown) -> Outcome {
+    let first = watched(dress(&line(words, "--no-fail-fast", harness)), shown)?;
     if first.succeeded {
         return Ok(());
     }
@@ -27,7 +35,8 @@ pub(crate) fn run(dress: &dyn Fn(&str) -> Step, words: &str, harness: &str) -> O
         ));
     }
     eprintln!("asked again: {}", tests.join(", "));
-    let second = watched(dress(&line(words, "--no-fail-fast", &format!("--exact {}", tests.join(" ")))))?;
+    let second =
+        watched(dress(&line(words, "--no-fail-fast", &format!("--exact {}", tests.join(" ")))), shown)?;
     if !second.succeeded {
         return Err(format!("failed twice: {}", second.tests("FAILED").join(", ")));
     }
@@ -52,33 +61,39 @@ struct Watched {
     errors: Vec<String>,
 }
 
-fn watched(step: Step) -> Result<Watched, String> {
+fn watched(step: Step, when: Shown) -> Result<Watched, String> {
     let (mut command, shown) = step.into_command();
     eprintln!("+ {shown}");
     let began = Instant::now();
-    let watched = watch(&mut command).map_err(|e| format!("{shown}: {e}"))?;
-    eprintln!("  ({:.0} s)", began.elapsed().as_secs_f64());
+    let watched = watch(&mut command, when).map_err(|e| format!("{shown}: {e}"))?;
+    let took = began.elapsed().as_secs_f64();
+    if when == Shown::AtTheEnd {
+        eprintln!("+ (has ended) {shown}");
+        eprintln!("{}\n{}", watched.errors.join("\n"), watched.output.join("\n"));
+    }
+    eprintln!("  ({took:.0} s)");
     Ok(watched)
 }
 
-fn watch(command: &mut Command) -> std::io::Result<Watched> {
+fn watch(command: &mut Command, when: Shown) -> std::io::Result<Watched> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let errors = std::thread::spawn(move || copied(stderr, std::io::stderr()));
-    let output = copied(stdout, std::io::stdout());
+    let live = when == Shown::AtOnce;
+    let errors = std::thread::spawn(move || copied(stderr, live.then(std::io::stderr)));
+    let output = copied(stdout, live.then(std::io::stdout));
     let errors = errors.join().unwrap_or_default();
     Ok(Watched { succeeded: child.wait()?.success(), output, errors })
 }
 
-/// Passes on what comes, and keeps it.
-fn copied(from: Option<impl Read>, mut to: impl Write) -> Vec<String> {
+/// Keeps what comes, and passes it on.
+fn copied(from: Option<impl Read>, mut to: Option<impl Write>) -> Vec<String> {
     let mut lines = Vec::new();
     let Some(from) = from else { return lines };
     let mut from = BufReader::new(from);
     let mut bytes = Vec::new();
     while matches!(from.read_until(b'\n', &mut bytes), Ok(1..)) {
         // A terminal that has gone away is no reason to fail.
-        let _ = to.write_all(&bytes);
+        let _ = to.as_mut().map(|to| to.write_all(&bytes));
         lines.push(String::from_utf8_lossy(&bytes).trim_end().to_owned());
         bytes.clear();
     }

@@ -88,6 +88,29 @@ impl Step {
         if status.success() { Ok(()) } else { Err(format!("failed ({status}): {}", self.shown)) }
     }
 
+    /// Runs it with the time that others leave, and shows what it printed in one piece when it has ended.
+    pub(crate) fn run_aside(self) -> Outcome {
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(self.command.get_program()).args(self.command.get_args());
+        nice.current_dir(root());
+        for (key, value) in self.command.get_envs() {
+            match value {
+                Some(value) => nice.env(key, value),
+                None => nice.env_remove(key),
+            };
+        }
+        eprintln!("+ (beside what follows) {}", self.shown);
+        let began = Instant::now();
+        let output = nice.output().map_err(|e| format!("{}: {e}", self.shown))?;
+        eprintln!("+ (ended after {:.0} s) {}", began.elapsed().as_secs_f64(), self.shown);
+        eprint!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(format!("failed ({}): {}", output.status, self.shown))
+        }
+    }
+
     /// Runs it and returns what it wrote to standard output.
     pub(crate) fn output(mut self) -> Result<Vec<u8>, String> {
         self.command.stderr(std::process::Stdio::inherit());

@@ -1,10 +1,12 @@
 //! `test` and `ci`. The suite runs as it is, then twice with loops that are lent after every Nth poll (every
 //! task then meets the hand-over all the time; unit tests of crates that know no loop are left out, as
-//! nothing is different for them), then the loom models, which have a target directory of their own.
+//! nothing is different for them). The loom models, which have a target directory of their own, run beside
+//! all that: they only compute, and tests of whole servers wait most of the time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::retry::Shown;
 use crate::run::{Outcome, Step, root, target_dir};
 use crate::{book, docs, retry, tidy};
 
@@ -25,7 +27,15 @@ const COMPARING: &str = "differential";
 /// The test program that plays the manual's examples: what they show is the same however loops are lent.
 const MANUAL: &str = "manual";
 
-/// Its tests wait more than they compute: for servers to start and to end, and for what does not come.
+/// The test programs that take as long as the longest of their tests, however many run at once: they go
+/// beside the others.
+const LONG: [&str; 4] = ["files", "handover", "process", "together"];
+
+/// Tests of whole servers wait more than they compute: for servers to start and to end, and for what does
+/// not come.
+const SERVERS_PER_PROCESSOR: usize = 2;
+
+/// The same for those of [`COMPARING`], which start two servers each.
 const COMPARISONS_PER_PROCESSOR: usize = 3;
 
 pub(crate) fn ci() -> Outcome {
@@ -40,12 +50,16 @@ pub(crate) fn ci() -> Outcome {
 }
 
 pub(crate) fn command() -> Outcome {
+    let models = std::thread::spawn(|| loom(LOOM_MAX_PREEMPTIONS).run_aside());
+    let tests = suites();
+    let models = models.join().unwrap_or_else(|_| Err("the loom models' thread panicked".to_owned()));
+    tests.and(models)
+}
+
+fn suites() -> Outcome {
     suite(None)?;
     beside_nginx()?;
-    for every in CHAOS {
-        suite(Some(every))?;
-    }
-    loom(LOOM_MAX_PREEMPTIONS)
+    CHAOS.iter().try_for_each(|every| suite(Some(every)))
 }
 
 /// The examples of plugins, in all languages: CI builds and asks those in C and Rust.
@@ -84,7 +98,8 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
-/// Unit, integration and differential tests, with loops that are lent after so many polls.
+/// Unit, integration and differential tests, with loops that are lent after so many polls: two rows of them
+/// beside each other, as tests of servers wait most of the time.
 fn suite(lend_every: Option<&str>) -> Outcome {
     // One selection of features for all, so that nothing is compiled twice.
     const PACKAGES: &str = "--workspace --features testing";
@@ -97,26 +112,46 @@ fn suite(lend_every: Option<&str>) -> Outcome {
         }
     };
     step(&format!("build {PACKAGES}")).run()?;
+    step(&format!("test {PACKAGES} --no-run")).run()?;
     let binary: PathBuf = target_dir().join("debug/clearway");
     let dress = |line: &str| step(line).env("CLEARWAY_BIN", &binary.to_string_lossy());
-    let run = |line: &str, harness: &str| retry::run(&dress, line, harness);
+    let test = |selected: &str, threads: usize, shown: Shown| {
+        retry::run(
+            &dress,
+            &format!("test {PACKAGES} {selected}"),
+            &format!("--test-threads={threads}"),
+            shown,
+        )
+    };
     let without = match lend_every {
         Some(_) => excluded(&packages_without_loops()?),
         None => String::new(),
     };
-    run(&format!("test {PACKAGES} --exclude clearway-tests {without}"), "")?;
-    let test = |selected: &str, harness: &str| run(&format!("test {PACKAGES} {selected}"), harness);
     let mut programs = of_the_binary()?;
-    programs.retain(|name| lend_every.is_none() || name != MANUAL);
-    let (comparing, others): (Vec<String>, Vec<String>) =
-        programs.into_iter().partition(|name| name == COMPARING);
-    test(&selection(&others), "")?;
-    test(&selection(&comparing), &format!("--test-threads={}", comparisons_at_a_time()))
+    programs.retain(|name| name != COMPARING && (lend_every.is_none() || name != MANUAL));
+    let (long, others): (Vec<String>, Vec<String>) =
+        programs.into_iter().partition(|name| LONG.contains(&name.as_str()));
+    let processors = processors();
+    std::thread::scope(|rows| {
+        let beside = rows.spawn(|| {
+            test(&selection(&long), processors * SERVERS_PER_PROCESSOR, Shown::AtTheEnd)?;
+            test(&selection(&[COMPARING.to_owned()]), comparisons_at_a_time(), Shown::AtTheEnd)
+        });
+        let units = test(&format!("--exclude clearway-tests {without}"), processors, Shown::AtOnce);
+        let others =
+            units.and_then(|()| test(&selection(&others), processors * SERVERS_PER_PROCESSOR, Shown::AtOnce));
+        let beside = beside.join().unwrap_or_else(|_| Err("a row of tests panicked".to_owned()));
+        others.and(beside)
+    })
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// How many tests of [`COMPARING`] run at once.
 pub(crate) fn comparisons_at_a_time() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) * COMPARISONS_PER_PROCESSOR
+    processors() * COMPARISONS_PER_PROCESSOR
 }
 
 /// The crates that do not stand on the runtime: nothing of them can be lent.
@@ -158,13 +193,13 @@ fn selection(names: &[String]) -> String {
 /// The models alone, with one switch more than [`command`] allows, or as many as are asked for.
 pub(crate) fn loom_command(args: &[String]) -> Outcome {
     match args {
-        [] => loom(LOOM_MAX_PREEMPTIONS + 1),
-        [n] => loom(n.parse().map_err(|_| "usage: cargo xtask loom [SWITCHES]".to_owned())?),
+        [] => loom(LOOM_MAX_PREEMPTIONS + 1).run(),
+        [n] => loom(n.parse().map_err(|_| "usage: cargo xtask loom [SWITCHES]".to_owned())?).run(),
         _ => Err("usage: cargo xtask loom [SWITCHES]".to_owned()),
     }
 }
 
-fn loom(switches: u32) -> Outcome {
+fn loom(switches: u32) -> Step {
     let packages = "--package clearway-runtime --package clearway-offload --package clearway-zone \
                     --package clearway-upstream --package clearway-pipe --package clearway-cache \
                     --package clearway-lua";
@@ -172,7 +207,6 @@ fn loom(switches: u32) -> Outcome {
         .env("CARGO_TARGET_DIR", &target_dir().join("loom").to_string_lossy())
         .env("RUSTFLAGS", "--cfg loom -C force-frame-pointers=yes")
         .env("LOOM_MAX_PREEMPTIONS", &switches.to_string())
-        .run()
 }
 
 #[cfg(test)]
@@ -189,7 +223,8 @@ mod tests {
     fn the_test_programs_are_found() {
         let names = of_the_binary().expect("the directory is there");
         assert!(
-            names.len() > 1 && [COMPARING, MANUAL].iter().all(|name| names.iter().any(|n| n == name)),
+            names.len() > 1
+                && LONG.iter().chain(&[COMPARING, MANUAL]).all(|name| names.iter().any(|n| n == name)),
             "{names:?}"
         );
     }
