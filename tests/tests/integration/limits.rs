@@ -47,7 +47,7 @@ fn out_of_descriptors() {
     let seconds = usize::try_from(took.as_secs()).expect("a test is short");
     assert!(spent * 4 < took, "accepting is paused, but {spent:?} of CPU in {took:?} went somewhere");
     assert!(lines <= 3 * (seconds + 1), "{lines} lines in {seconds} seconds");
-    assert!(server.error_log().contains("[crit]"));
+    server.wait_log("logs/error.log", "[crit]");
 
     drop(waiting);
     assert_eq!(server.get("/").text(), "ok", "accepting goes on");
