@@ -23,7 +23,7 @@ const TRACED_WITH_FILES: &str =
     "trace=%network,readv,writev,sendfile,close,epoll_ctl,%fstat,statx,open,openat,openat2,pread64,preadv2";
 
 /// Requests that are counted, behind as many that are not.
-const REQUESTS: usize = 50;
+const REQUESTS: usize = 150;
 
 /// By then connections that were made for the first requests alone are closed.
 const SETTLED_AFTER: Duration = Duration::from_millis(1500);
