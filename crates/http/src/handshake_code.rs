@@ -75,6 +75,8 @@ pub struct About {
     pub serial: u64,
     /// The version that will be spoken, by number; none where that is not known.
     pub version: Option<u16>,
+    /// The cipher suites of the server, by number, in its order; none where it is not chosen yet.
+    pub suites: Vec<u16>,
     /// The session that is to be kept.
     pub session: Option<Kept>,
 }
@@ -95,6 +97,7 @@ impl About {
             identity: setup.identity(client.home),
             serial: client.serial,
             version: None,
+            suites: Vec::new(),
             session: None,
         }
     }

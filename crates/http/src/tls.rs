@@ -104,9 +104,15 @@ pub trait Accept: Send + Sync {
     fn accept(&self, client: ClientHello<'_>, view: Option<&View<'_, '_>>) -> Result<Begun, Unaccepted>;
 
     /// The version that such a client is spoken with, by number.
-    fn version(&self, hello: &Hello) -> Option<u16> {
-        let _ = hello;
+    fn version(&self, hello: &Hello, wishes: &Wishes) -> Option<u16> {
+        let (_, _) = (hello, wishes);
         None
+    }
+
+    /// The numbers of the cipher suites that are spoken, in the server's order.
+    fn suites(&self, wishes: &Wishes) -> Vec<u16> {
+        let _ = wishes;
+        Vec::new()
     }
 
     /// Keeps sessions that clients may want to take up.

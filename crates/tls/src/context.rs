@@ -141,7 +141,15 @@ impl Context {
     /// The version that a session will have with a client that speaks these.
     #[must_use]
     pub fn version_with(&self, spoken: impl Iterator<Item = u16>) -> Option<Version> {
-        spoken.filter_map(|number| self.versions.iter().find(|v| v.number() == number)).max()
+        self.versions.newest_of(spoken)
+    }
+
+    /// Those that a session speaks: its own, or others that are wanted, as far as the level allows.
+    #[must_use]
+    pub fn spoken(&self, wanted: Option<Versions>) -> Versions {
+        let Some(wanted) = wanted else { return self.versions };
+        let are_allowed = wanted.iter().filter(|&version| self.level().allows_version(version));
+        are_allowed.fold(Versions::none(), Versions::and)
     }
 
     /// Whether a session of that version gets no tickets although the context has them.
@@ -167,10 +175,9 @@ impl Context {
             has_suites && plan.level.allows_version(*version)
         };
         self.versions = plan.versions.iter().filter(is_usable).fold(Versions::none(), Versions::and);
-        let refused = Version::ALL.into_iter().filter(|&version| !self.versions.has(version));
-        let refused = refused.fold(0, |all, version| all | refusal(version));
+        let refused = refusals(self.versions);
         let order = match plan.preference {
-            Preference::Server => ffi::SSL_OP_CIPHER_SERVER_PREFERENCE,
+            Preference::Server => ffi::SSL_OP_CIPHER_SERVER_PREFERENCE.cast_unsigned(),
             Preference::Client => 0,
         };
         let context = self.as_ptr();
@@ -178,7 +185,7 @@ impl Context {
         unsafe {
             ffi::SSL_CTX_set_min_proto_version(context, Version::Tls10.number());
             ffi::SSL_CTX_set_max_proto_version(context, Version::Tls13.number());
-            ffi::SSL_CTX_set_options(context, (refused | order).cast_unsigned());
+            ffi::SSL_CTX_set_options(context, refused | order);
         }
         if !names.is_empty() {
             let names = names.join(":");
@@ -370,6 +377,12 @@ impl Context {
 fn protocol_list(protocols: &[Vec<u8>]) -> Vec<u8> {
     let sized = protocols.iter().filter_map(|name| Some((u8::try_from(name.len()).ok()?, name)));
     sized.flat_map(|(length, name)| std::iter::once(length).chain(name.iter().copied())).collect()
+}
+
+/// Options that refuse all versions but these.
+pub(crate) fn refusals(spoken: Versions) -> u32 {
+    let refused = Version::ALL.into_iter().filter(|&version| !spoken.has(version));
+    refused.fold(0, |all, version| all | refusal(version).cast_unsigned())
 }
 
 fn refusal(version: Version) -> i32 {

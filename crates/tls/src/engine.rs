@@ -48,6 +48,11 @@ impl Versions {
     pub fn iter(self) -> impl DoubleEndedIterator<Item = Version> {
         Version::ALL.into_iter().filter(move |&version| self.has(version))
     }
+
+    /// The newest one that another side speaks as well.
+    pub fn newest_of(self, spoken: impl Iterator<Item = u16>) -> Option<Version> {
+        spoken.filter_map(|number| self.iter().find(|version| version.number() == number)).max()
+    }
 }
 
 /// The side whose order of cipher suites counts (`ssl_prefer_server_ciphers`).

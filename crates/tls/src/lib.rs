@@ -47,6 +47,6 @@ pub use context::{Context, verified};
 #[cfg(feature = "aws-lc")]
 pub use pair::{Chain, Pair};
 #[cfg(feature = "aws-lc")]
-pub use session::{AwsLc, TlsSession};
+pub use session::{AwsLc, TlsSession, is_session};
 #[cfg(feature = "aws-lc")]
 pub use sys::{Certificate, NameOf, PrivateKey, random};

@@ -12,7 +12,8 @@ use aws_lc_sys as ffi;
 
 use crate::ciphers::Suite;
 use crate::context::{
-    Context, Lookups, Question, ask_for_certificate, go_on, note_message, session_index, succeeded, verified,
+    Context, Lookups, Question, ask_for_certificate, go_on, note_message, refusals, session_index, succeeded,
+    verified,
 };
 use crate::engine::{
     ClientCheck, Engine, Failure, Given, Info, Kept, LoadError, Opened, Plan, Secrets, Session, Shown, Step,
@@ -113,16 +114,17 @@ impl TlsSession {
             },
         )?;
         let ssl = session.ssl.as_ptr();
+        let versions = context.spoken(given.versions);
         // SAFETY: the session is alive and nobody else's.
         unsafe {
             ffi::SSL_set_accept_state(ssl);
             ffi::SSL_set_msg_callback(ssl, Some(note_message));
-            if context.refuses_tickets(context.version_with(hello.versions())) {
+            if context.refuses_tickets(versions.newest_of(hello.versions())) {
                 ffi::SSL_set_options(ssl, ffi::SSL_OP_NO_TICKET.cast_unsigned());
             }
         }
-        if let Some(versions) = given.versions {
-            session.speak(versions)?;
+        if given.versions.is_some() {
+            session.speak(versions);
         }
         if let Some(check) = &given.check {
             session.check_client(check)?;
@@ -208,16 +210,15 @@ impl TlsSession {
         }
     }
 
-    /// Allows the versions between the oldest and the newest of the set.
-    fn speak(&self, versions: Versions) -> Result<(), LoadError> {
-        let number = |version: Option<Version>| version.map_or(0, Version::number);
-        let (oldest, newest) = (number(versions.iter().next()), number(versions.iter().next_back()));
-        debug_assert!(oldest <= newest, "versions are in their order");
+    /// Allows the versions of the set and no others, whatever the context says.
+    fn speak(&self, versions: Versions) {
         let ssl = self.ssl.as_ptr();
+        let all = Version::ALL.into_iter().fold(Versions::none(), Versions::and);
         // SAFETY: the session is alive and nobody else's.
         unsafe {
-            succeeded(ffi::SSL_set_min_proto_version(ssl, oldest), "SSL_set_min_proto_version()")?;
-            succeeded(ffi::SSL_set_max_proto_version(ssl, newest), "SSL_set_max_proto_version()")
+            ffi::SSL_clear_options(ssl, refusals(Versions::none()));
+            debug_assert!(refusals(all) == 0, "none of them is refused");
+            ffi::SSL_set_options(ssl, refusals(versions));
         }
     }
 
@@ -598,20 +599,7 @@ impl Session for TlsSession {
     }
 
     fn suites(&self) -> Vec<u16> {
-        let context = self.context.as_ptr();
-        let mut suites = Vec::new();
-        // SAFETY: the context is alive, and suites are tables of the library's that are never freed.
-        unsafe {
-            let list: *const ffi::OPENSSL_STACK = ffi::SSL_CTX_get_ciphers(context).cast();
-            for at in 0..ffi::OPENSSL_sk_num(list) {
-                let suite: *const ffi::SSL_CIPHER = ffi::OPENSSL_sk_value(list, at).cast();
-                let of = ffi::SSL_CIPHER_get_min_version(suite)..=ffi::SSL_CIPHER_get_max_version(suite);
-                if self.context.versions().iter().any(|version| of.contains(&version.number())) {
-                    suites.push(ffi::SSL_CIPHER_get_protocol_id(suite));
-                }
-            }
-        }
-        suites
+        self.context.suites(self.context.versions())
     }
 
     fn take_kept(&mut self) -> Vec<Kept> {
@@ -743,4 +731,48 @@ unsafe extern "C" fn write_lent(bio: *mut ffi::BIO, from: *const c_char, count: 
 
 unsafe extern "C" fn control(_: *mut ffi::BIO, command: c_int, _: c_long, _: *mut c_void) -> c_long {
     c_long::from(command == ffi::BIO_CTRL_FLUSH)
+}
+
+impl Context {
+    /// The numbers of its cipher suites that belong to these versions, in their order.
+    #[must_use]
+    pub fn suites(&self, versions: Versions) -> Vec<u16> {
+        let mut suites = Vec::new();
+        // SAFETY: the context is alive, and suites are tables of the library's that are never freed.
+        unsafe {
+            let list: *const ffi::OPENSSL_STACK = ffi::SSL_CTX_get_ciphers(self.as_ptr()).cast();
+            for at in 0..ffi::OPENSSL_sk_num(list) {
+                let suite: *const ffi::SSL_CIPHER = ffi::OPENSSL_sk_value(list, at).cast();
+                let of = ffi::SSL_CIPHER_get_min_version(suite)..=ffi::SSL_CIPHER_get_max_version(suite);
+                if versions.iter().any(|version| of.contains(&version.number())) {
+                    suites.push(ffi::SSL_CIPHER_get_protocol_id(suite));
+                }
+            }
+        }
+        suites
+    }
+}
+
+/// What sessions are read with that no context has been chosen for.
+struct Reader(Owned<ffi::SSL_CTX>);
+
+// SAFETY: nobody changes it, and what reads a session in it counts references at most, atomically.
+unsafe impl Send for Reader {}
+// SAFETY: as above.
+unsafe impl Sync for Reader {}
+
+/// Whether this is a session in the library's own form.
+#[must_use]
+pub fn is_session(content: &[u8]) -> bool {
+    static READER: OnceLock<Option<Reader>> = OnceLock::new();
+    // SAFETY: what comes back is ours.
+    let made = || unsafe { Owned::take(ffi::SSL_CTX_new(ffi::TLS_method())) }.map(Reader);
+    let Some(Reader(context)) = READER.get_or_init(made) else { return false };
+    // SAFETY: the context is alive, and so are the bytes; what comes back is ours.
+    let session = unsafe {
+        let read = ffi::SSL_SESSION_from_bytes(content.as_ptr(), content.len(), context.as_ptr());
+        Owned::take(read)
+    };
+    sys::clear_reasons();
+    session.is_some()
 }

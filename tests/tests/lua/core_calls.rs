@@ -229,6 +229,10 @@ fn handshakes_are_made_through_the_core() {
              end
              local before, kept = shake(nil)
              local again = shake(kept)
+             local begin, over = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
+             local broken = file("rsa.pem") .. begin .. "AAAA\n" .. over
+             assert(C.ngx_http_lua_ffi_parse_pem_cert(broken, #broken, err) == nil)
+             assert(ffi.string(err[0]) == "PEM_read_bio_X509() failed", ffi.string(err[0]))
              local pem = "no certificate"
              ngx.print(before, " ", kept ~= nil, " ", again, " ",
                  C.ngx_http_lua_ffi_parse_pem_cert(pem, #pem, err) == nil, " ", ffi.string(err[0]), " ",

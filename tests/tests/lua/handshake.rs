@@ -111,6 +111,40 @@ fn code_hears_what_clients_say_and_may_refuse_them() {
     }
 }
 
+/// Versions that code allows are those, whatever the configuration says.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn code_allows_versions_that_the_configuration_refuses() {
+    let server = with_code(
+        "",
+        "ssl_protocols TLSv1.3;
+         ssl_client_hello_by_lua_block {
+             local hello = require 'ngx.ssl.clienthello'
+             local name = hello.get_client_hello_server_name()
+             if name ~= 'configured' then
+                 assert(hello.set_protocols({ 'TLSv1.2', 'TLSv1.3' }))
+             end
+         }",
+        "location = /12 { lua_ssl_protocols TLSv1.2; content_by_lua_block {
+             local s, err = shake(%%PORT2%%, ngx.var.arg_name)
+             ngx.print(s and get(s) or err)
+         } }
+         location = /13 { lua_ssl_protocols TLSv1.2 TLSv1.3; content_by_lua_block {
+             local s, err = shake(%%PORT2%%, ngx.var.arg_name)
+             ngx.print(s and get(s) or err)
+         } }",
+    );
+    check(
+        &server,
+        &[
+            ("/12?name=configured", 200, "handshake failed"),
+            ("/12?name=any", 200, "TLSv1.2 . any"),
+            ("/13?name=any", 200, "TLSv1.3 . any"),
+            ("/13?name=configured", 200, "TLSv1.3 . configured"),
+        ],
+    );
+}
+
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn code_says_which_certificates_clients_are_shown() {
@@ -119,6 +153,8 @@ fn code_says_which_certificates_clients_are_shown() {
         "ssl_certificate_by_lua_block {
              local ssl = require 'ngx.ssl'
              local name = ssl.server_name()
+             local shared = assert(ssl.get_req_shared_ssl_ciphers())
+             ngx.log(ngx.NOTICE, 'shared: ', #shared > 0)
              ngx.log(ngx.NOTICE, 'for: ', name, ' ', ngx.get_phase(), ' ', ssl.get_tls1_version_str(), ' ',
                  ssl.server_port() == %%PORT2%%, ' ', #ssl.raw_client_addr(), ' ',
                  select(2, ssl.raw_server_addr()), ' ', ssl.get_client_random(0))
@@ -167,6 +203,7 @@ fn code_says_which_certificates_clients_are_shown() {
         ],
     );
     for line in [
+        "shared: true",
         "for: pem ssl_cert TLSv1.3 true 4 inet 32",
         "for: der ssl_cert TLSv1.2 true 4 inet 32",
         "mixed: nil SSL_use_PrivateKey() failed",
@@ -237,6 +274,8 @@ fn code_keeps_sessions_and_brings_them_back() {
              local text = ngx.shared.sessions:get(session.get_session_id())
              ngx.log(ngx.NOTICE, 'fetched: ', ngx.get_phase(), ' ', text ~= nil)
              if text then
+                 local ok, err = session.set_serialized_session('==no session==')
+                 ngx.log(ngx.NOTICE, 'no session: ', ok, ' ', err)
                  assert(session.set_serialized_session(text))
              end
          }",
@@ -262,6 +301,7 @@ fn code_keeps_sessions_and_brings_them_back() {
     for line in [
         "kept: ssl_session_store 64 false",
         "fetched: ssl_session_fetch true",
+        "no session: nil failed to de-serialize session",
         "ssl_session_fetch_by_lua(",
         "API disabled in the context of ssl_session_store_by_lua*",
     ] {

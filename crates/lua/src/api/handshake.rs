@@ -4,13 +4,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clearway_http::{Met, Tls};
+use clearway_http::{About, Met, Tls};
 use clearway_luajit::{Call, Fault, Raise, Returns, Stack};
 use clearway_net::PeerAddr;
+use clearway_tls::engine::LoadError;
 use clearway_tls::engine::{ClientCheck, Versions};
 use clearway_tls::hello::Hello;
 use clearway_tls::level::Version;
-use clearway_tls::{Chain, PrivateKey};
+use clearway_tls::{Chain, PrivateKey, is_session};
 
 use super::room::{Install, put};
 use super::tcp::refuse;
@@ -34,6 +35,9 @@ const SHAKING: Phases = Phases::of(&[
     LuaPhase::SslSessionFetch,
     LuaPhase::SslSessionStore,
 ]);
+/// Upstream's words for a session that is none.
+pub(super) const NO_SESSION: &str = "failed to de-serialize session";
+
 /// Where sessions are looked for, or put aside.
 const FETCHING: Phases = Phases::of(&[LuaPhase::SslSessionFetch]);
 const STORING: Phases = Phases::of(&[LuaPhase::SslSessionStore]);
@@ -92,6 +96,10 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         });
         put(stack, "set", |call| {
             let content = call.text(1)?.to_vec();
+            if !is_session(&content) {
+                allow(call, FETCHING)?;
+                return refuse(call, NO_SESSION);
+            }
             with(call, FETCHING, |shaking| shaking.wish(|wishes| wishes.session = Some(content)))?;
             done(call)
         });
@@ -125,10 +133,17 @@ fn export_keying_material(call: &mut Call<'_>) -> Result<Returns, Raise> {
     })
 }
 
+/// Those of the server's suites that the client of a handshake has offered.
+pub(super) fn shared_suites(about: &About) -> Vec<u16> {
+    let is_offered = |suite: &u16| about.hello.suites().any(|offered| offered == *suite);
+    about.suites.iter().copied().filter(is_offered).collect()
+}
+
 /// The suites that client and server have in common, in the server's order.
 fn shared_ciphers(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let shared = current(call, |current| {
-        current.scene(|scene| scene.request().tls().map(Tls::shared_suites)).flatten()
+    let shared = current(call, |current| match shaking_of(current).map(|shaking| &shaking.about) {
+        Some(about) => Some(shared_suites(about)).filter(|_| !about.suites.is_empty()),
+        None => current.scene(|scene| scene.request().tls().map(Tls::shared_suites)).flatten(),
     })?;
     let Some(shared) = shared else { return refuse(call, NO_TLS) };
     call.stack.push_table(shared.len(), 0);
@@ -315,10 +330,18 @@ fn server_port(call: &mut Call<'_>) -> Result<Returns, Raise> {
     }
 }
 
+/// Upstream's words for certificates in PEM that are none: the first one is read by another function.
+pub(super) fn unread(error: &LoadError) -> String {
+    format!("{} failed", error.call)
+}
+
 /// (certificates in PEM)
 fn set_cert(call: &mut Call<'_>, allowed: Phases) -> Result<Returns, Raise> {
     allow(call, allowed)?;
-    let Ok(chain) = Chain::read(call.text(1)?) else { return refuse(call, "PEM_read_bio_X509_AUX() failed") };
+    let chain = match Chain::read(call.text(1)?) {
+        Ok(chain) => chain,
+        Err(error) => return refuse(call, &unread(&error)),
+    };
     show(call, allowed, |showing| showing.add_chain(Arc::new(chain)))?;
     done(call)
 }
@@ -342,8 +365,10 @@ fn answer(call: &mut Call<'_>, text: Option<Vec<u8>>, refusal: &str) -> Result<R
 }
 
 fn cert_pem_to_der(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let der = Chain::read(call.text(1)?).ok().and_then(|chain| chain.to_der());
-    answer(call, der, "PEM_read_bio_X509_AUX() failed")
+    match Chain::read(call.text(1)?) {
+        Ok(chain) => answer(call, chain.to_der(), "i2d_X509() failed"),
+        Err(error) => refuse(call, &unread(&error)),
+    }
 }
 
 fn cert_der_to_pem(call: &mut Call<'_>) -> Result<Returns, Raise> {

@@ -181,8 +181,13 @@ impl Accept for Acceptor {
         }
     }
 
-    fn version(&self, hello: &Hello) -> Option<u16> {
-        self.context.version_with(hello.versions()).map(|version| version.number())
+    fn version(&self, hello: &Hello, wishes: &Wishes) -> Option<u16> {
+        let spoken = self.context.spoken(wishes.versions);
+        spoken.newest_of(hello.versions()).map(|version| version.number())
+    }
+
+    fn suites(&self, wishes: &Wishes) -> Vec<u16> {
+        self.context.suites(self.context.spoken(wishes.versions))
     }
 
     fn keep(&self, kept: Vec<Kept>) {

@@ -60,11 +60,14 @@ pub(super) async fn prepare(
     acceptor: &dyn Accept,
     wishes: &mut Wishes,
 ) -> Result<(), Ending> {
-    let version = acceptor.version(hello);
-    let about = |conn: &Conn| About { version, ..about(conn, server, hello) };
+    let version = acceptor.version(hello, wishes);
+    let about = |conn: &Conn, wishes: &Wishes| {
+        let suites = acceptor.suites(wishes);
+        About { version, suites, ..about(conn, server, hello) }
+    };
     let fetch = Option::clone(&codes(&connection.conn, server).session_fetch);
     if let Some(fetch) = fetch.filter(|_| asks_for_session(hello, version)) {
-        let about = about(&connection.conn);
+        let about = about(&connection.conn, wishes);
         let mut with_session = wishes.clone();
         match wait(&connection.conn, &*fetch, about, &mut with_session).await {
             Some(Ok(())) => *wishes = with_session,
@@ -81,7 +84,10 @@ pub(super) async fn prepare(
         conn.log(Level::Alert, HANDSHAKING, line);
         return Err(refuse(conn, Reason::named(Library::Ssl, "CERT_CB_ERROR")));
     }
-    let about = about(&connection.conn);
+    if code.is_none() {
+        return Ok(());
+    }
+    let about = about(&connection.conn, wishes);
     consult(connection, (code, about), wishes, Reason::named(Library::Ssl, "CERT_CB_ERROR")).await
 }
 

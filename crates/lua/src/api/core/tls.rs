@@ -3,17 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clearway_http::Tls;
+use clearway_http::{About, Tls};
 use clearway_luajit::Reply;
 use clearway_luajit::core::{CoreCall, handshake as asked, ocsp as authority, reading};
 use clearway_net::PeerAddr;
 use clearway_tls::engine::{ClientCheck, Versions};
 use clearway_tls::level::Version;
 use clearway_tls::ocsp::{Followed, OcspError};
-use clearway_tls::{Chain, PrivateKey};
+use clearway_tls::{Chain, PrivateKey, is_session};
 
 use super::codes::{DECLINED, ERROR, OK, failed, with};
-use crate::api::handshake::{self, EXPORTED_MAX_BYTES, session_name, shaking_of, with_meeting};
+use crate::api::handshake::{
+    self, EXPORTED_MAX_BYTES, NO_SESSION, session_name, shaking_of, unread, with_meeting,
+};
 use crate::api::ocsp::responder_of;
 use crate::current::{Current, LuaPhase};
 use crate::shaking::{Meeting, Shaking, Showing};
@@ -25,7 +27,6 @@ const NO_SERVER: &str = "bad upstream connection";
 /// Said where only OpenSSL's own objects could tell.
 const NO_OBJECT: &str = "no object of OpenSSL's is behind the connection";
 
-const UNREAD_PEM: &str = "PEM_read_bio_X509_AUX() failed";
 const UNREAD_DER: &str = "d2i_X509_bio() failed";
 const UNREAD_KEY_PEM: &str = "PEM_read_bio_PrivateKey() failed";
 const UNREAD_KEY_DER: &str = "d2i_PrivateKey_bio() failed";
@@ -181,13 +182,7 @@ fn of_client(call: &CoreCall<'_>, what: u8, shaking: &Shaking, reply: &mut Reply
             None => failed(reply, "bad session in lua context"),
             Some(session) => put(reply, Some(&session.content)),
         },
-        asked::SET_SESSION => match call.text(0) {
-            [] => failed(reply, "invalid session length"),
-            session => {
-                shaking.wish(|wishes| wishes.session = Some(session.to_vec()));
-                OK
-            }
-        },
+        asked::SET_SESSION => set_session(call.text(0), shaking, reply),
         asked::ANSWER if !about.hello.asks_for_status() => DECLINED,
         asked::ANSWER => {
             let answer: Arc<[u8]> = call.text(0).into();
@@ -201,12 +196,34 @@ fn of_client(call: &CoreCall<'_>, what: u8, shaking: &Shaking, reply: &mut Reply
                 OK
             }
         },
+        asked::SHARED_SUITES if !about.suites.is_empty() => put_offered(about, call.number(2), reply),
         // The library is asked behind the code.
         asked::SERVER_RANDOM | asked::MASTER_KEY | asked::SHARED_SUITES | asked::EXPORT => {
             failed(reply, "bad ssl conn")
         }
         _ => ERROR,
     }
+}
+
+/// The client takes up this session, if it is one.
+fn set_session(session: &[u8], shaking: &Shaking, reply: &mut Reply) -> i32 {
+    if session.is_empty() {
+        return failed(reply, "invalid session length");
+    }
+    if !is_session(session) {
+        return failed(reply, NO_SESSION);
+    }
+    shaking.wish(|wishes| wishes.session = Some(session.to_vec()));
+    OK
+}
+
+/// The suites of the server that the client has offered.
+fn put_offered(about: &About, room: f64, reply: &mut Reply) -> i32 {
+    if about.suites.len() as f64 > room {
+        return failed(reply, "buffer too small");
+    }
+    reply.places.extend(handshake::shared_suites(about).into_iter().map(i32::from));
+    OK
 }
 
 /// How a client's certificate is to be checked: the depth, and which of two chains are given.
@@ -304,9 +321,10 @@ pub(super) fn certificates(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
     let text = call.text(0);
     let passwords: Vec<Vec<u8>> = call.texts_behind(0).iter().map(|password| password.to_vec()).collect();
     match call.number(0) as u8 {
-        reading::PEM_TO_DER => match Chain::read(text).ok().and_then(|chain| chain.to_der()) {
-            Some(der) => put(reply, Some(&der)),
-            None => failed(reply, UNREAD_PEM),
+        reading::PEM_TO_DER => match Chain::read(text).map(|chain| chain.to_der()) {
+            Ok(Some(der)) => put(reply, Some(&der)),
+            Ok(None) => failed(reply, "i2d_X509() failed"),
+            Err(error) => failed(reply, &unread(&error)),
         },
         reading::KEY_PEM_TO_DER => match PrivateKey::read(text, &passwords).ok().and_then(|key| key.to_der())
         {
@@ -315,7 +333,7 @@ pub(super) fn certificates(call: &CoreCall<'_>, reply: &mut Reply) -> i32 {
         },
         reading::OF_PEM => match Chain::read(text) {
             Ok(chain) => keep(reply, chain),
-            Err(_) => failed(reply, UNREAD_PEM),
+            Err(error) => failed(reply, &unread(&error)),
         },
         reading::KEY_OF_PEM => match PrivateKey::read(text, &passwords) {
             Ok(key) => keep(reply, key),
