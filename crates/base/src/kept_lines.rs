@@ -14,6 +14,9 @@ use crate::log::Level;
 /// Bytes that each line counts in addition to its text, as in OpenResty.
 const LINE_OVERHEAD: usize = 24;
 
+/// Bytes of a line at most; it has no line feed. OpenResty's lines are twice as long as nginx's.
+pub const LINE_BYTES_MAX: usize = 4096;
+
 /// The value of `WANTED` when no lines are kept. Otherwise it is the least severe level that is kept, plus
 /// one.
 const NONE: u8 = 0;
@@ -73,10 +76,16 @@ pub fn set_least(level: Level) -> bool {
     WANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_kept).is_ok()
 }
 
-/// Keeps a line that was logged, if its level is wanted. This costs one load if no lines are kept.
+/// Whether lines of this level are kept. This costs one load.
 #[inline]
+#[must_use]
+pub fn wants(level: Level) -> bool {
+    (level as u8) < WANTED.load(Ordering::Relaxed)
+}
+
+/// Keeps a line that was logged, if its level is wanted.
 pub fn note(level: Level, unix_ms: u64, text: &[u8]) {
-    if (level as u8) < WANTED.load(Ordering::Relaxed) {
+    if wants(level) {
         put(KeptLine { level, unix_ms, text: text.to_vec() });
     }
 }

@@ -75,7 +75,10 @@ impl ErrorLog {
         let unix_seconds = (unix_ms / 1000).cast_signed();
         let offset_minutes = self.utc_offset.minutes();
         let line = self.line(record, unix_seconds, offset_minutes);
-        kept_lines::note(record.level, unix_ms, &line[..line.len() - 1]);
+        if kept_lines::wants(record.level) {
+            let kept = self.text(record, unix_seconds, offset_minutes, Cut::for_code());
+            kept_lines::note(record.level, unix_ms, &kept);
+        }
         let message = |to: &Syslog| {
             let text = &line[..line.len() - 1];
             let mut message = to.begin(Some(record.level), unix_seconds, offset_minutes, text.len());
@@ -96,16 +99,20 @@ impl ErrorLog {
 
     /// `2024/01/31 23:59:59 [error] PID#TID: *CONN message` and a line feed.
     fn line(&self, record: &Record<'_>, unix_seconds: i64, offset_minutes: i32) -> Vec<u8> {
-        let time = error_log_time(unix_seconds, offset_minutes);
-        let mut line = Cut(Vec::with_capacity(LINE_BYTES_USUAL));
-        line.0.extend_from_slice(&time);
+        let mut line = self.text(record, unix_seconds, offset_minutes, Cut::for_files());
+        line.push(b'\n');
+        line
+    }
+
+    fn text(&self, record: &Record<'_>, unix_seconds: i64, offset_minutes: i32, mut line: Cut) -> Vec<u8> {
+        line.text.reserve(LINE_BYTES_USUAL);
+        line.text.extend_from_slice(&error_log_time(unix_seconds, offset_minutes));
         let tid = if record.tid == 0 { self.pid } else { record.tid };
         // An error means that the line is full (or that a Display gave up): what is there is logged.
         let _ = write!(line, " [{}] {}#{tid}: ", record.level.as_str(), self.pid)
             .and_then(|()| record.connection.map_or(Ok(()), |number| write!(line, "*{number} ")))
             .and_then(|()| line.write_fmt(record.message));
-        line.0.push(b'\n');
-        line.0
+        line.text
     }
 }
 
@@ -119,15 +126,29 @@ impl Sink for ErrorLog {
     }
 }
 
-/// Takes text until one byte is left for the line feed. Control characters are escaped as in an access log:
-/// a client that sends them could end lines and write others, or command the terminal that shows them.
-struct Cut(Vec<u8>);
+/// Takes text until one byte is left for the line feed.
+struct Cut {
+    text: Vec<u8>,
+    bytes_max: usize,
+    /// Control characters are escaped as in an access log: a client that sends them could end lines of a file
+    /// and write others, or command the terminal that shows them.
+    is_escaped: bool,
+}
 
 impl Cut {
+    fn for_files() -> Self {
+        Self { text: Vec::new(), bytes_max: LINE_BYTES_MAX, is_escaped: true }
+    }
+
+    /// Code gets the text as it is, and as much of it as OpenResty has in a line.
+    fn for_code() -> Self {
+        Self { text: Vec::new(), bytes_max: kept_lines::LINE_BYTES_MAX, is_escaped: false }
+    }
+
     fn put(&mut self, bytes: &[u8]) -> fmt::Result {
-        let room = LINE_BYTES_MAX - 1 - self.0.len();
+        let room = self.bytes_max - 1 - self.text.len();
         let taken = room.min(bytes.len());
-        self.0.extend_from_slice(&bytes[..taken]);
+        self.text.extend_from_slice(&bytes[..taken]);
         if taken < bytes.len() { Err(fmt::Error) } else { Ok(()) }
     }
 
@@ -148,6 +169,9 @@ impl Cut {
 
 impl Write for Cut {
     fn write_str(&mut self, mut text: &str) -> fmt::Result {
+        if !self.is_escaped {
+            return self.put_text(text);
+        }
         while let Some(at) = first_control(text) {
             let (before, rest) = text.split_at(at);
             let mut chars = rest.chars();
@@ -174,10 +198,10 @@ mod tests {
     use super::*;
 
     fn written(message: &[u8]) -> Vec<u8> {
-        let mut line = Cut(Vec::new());
+        let mut line = Cut::for_files();
         // Full: what is there counts.
         let _ = write!(line, "{}", Verbatim(message));
-        line.0
+        line.text
     }
 
     #[test]

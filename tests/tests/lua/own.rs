@@ -263,6 +263,32 @@ fn code_knows_its_process_and_writes_plain_lines() {
     assert!(!line.contains("[lua]"), "no place in front: {line}");
 }
 
+/// Code gets lines as they were said, and longer ones than the file has.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn lines_that_are_kept_are_not_escaped() {
+    let server = server(
+        "lua_capture_error_log 32k;",
+        "location = /lines { content_by_lua_block {
+             local errlog = require 'ngx.errlog'
+             errlog.set_filter_level(ngx.ERR)
+             ngx.log(ngx.ERR, 'own: one\\nother\\0end')
+             ngx.log(ngx.ERR, 'own: ', ('x'):rep(3000))
+             ngx.log(ngx.ERR, 'own: ', ('y'):rep(9000))
+             local kept = {}
+             for i, line in ipairs(errlog.get_logs(100)) do
+                 if type(line) == 'string' and line:find('own: ', 1, true) then kept[#kept + 1] = line end
+             end
+             ngx.print(kept[1]:find('one\\nother\\0end, client', 1, true) ~= nil, ' ',
+                 kept[2]:find(('x'):rep(3000) .. ', client', 1, true) ~= nil, ' ', #kept[3])
+         } }",
+    );
+    check(&server, &[("/lines", 200, "true true 4095")]);
+    let log = server.wait_log("logs/error.log", "yyyy");
+    assert!(log.contains("own: one\\x0Aother\\x00end, client"), "the file has them escaped");
+    assert!(log.lines().all(|line| line.len() < 2048), "and shorter");
+}
+
 /// Lines of the error log are kept for code, up to a size, and taken once (`ngx.errlog`).
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]

@@ -1,14 +1,12 @@
 //! `ngx.log` and `print`: lines for the error log, with the place that they come from.
 
+use clearway_base::kept_lines::LINE_BYTES_MAX;
 use clearway_base::log::{Level, Lines, Verbatim};
 use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 
 use super::output::append_number;
 use super::room::{Install, put};
 use crate::current::current;
-
-/// The longest line, bytes; nginx cuts there as well.
-const LINE_BYTES_MAX: usize = 2048;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     install.table("", |stack| {
