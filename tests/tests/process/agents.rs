@@ -122,7 +122,7 @@ fn it_has_the_rights_of_the_master_and_listens_on_nothing() {
     assert_eq!(user_and_group(agent), user);
     shows(&server, "user", &user.expect("it runs").0.to_string());
     assert!(!is_root() || user_and_group(server.worker()) != user, "a worker has another one");
-    server.wait_log(LOG, "start privileged agent process ");
+    server.wait_log(LOG, &format!("start privileged agent process {agent}"));
     // It is one of the processes that are counted together: its loop stands behind those of the worker.
     let shown = server.get("/status").text();
     assert!(shown.contains("\"loop\":\"0\"") && shown.contains("\"loop\":\"1\""), "{shown}");
@@ -177,6 +177,7 @@ fn it_comes_back_and_disturbs_nobody() {
     // It is told to end by its own code.
     assert_eq!(server.get("/go").status, 200);
     let third = agent(&server, server.pid(), Some(second));
+    server.wait_log(LOG, &format!("privileged agent process {second} exited with code 0"));
     assert_eq!((&*word(), server.worker()), ("old", worker));
     // A worker that ends takes it with it no more than the other way round.
     send_signal(worker, Signal::KILL);

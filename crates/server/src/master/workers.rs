@@ -230,7 +230,7 @@ impl WorkerProcess {
     pub(crate) fn begin(&mut self, identities: Vec<u32>, log: &dyn Sink) {
         debug_assert!(!identities.is_empty(), "a worker has loops");
         debug_assert!(!self.is_asked(), "a worker has answered before it begins");
-        for id in &identities {
+        for id in self.numbers(&identities) {
             log.log(Level::Notice, format_args!("start {} {id}", self.name()));
         }
         self.generations.push(identities);
@@ -245,7 +245,13 @@ impl WorkerProcess {
     }
 
     fn log_exited(&self, identities: &[u32], log: &dyn Sink) {
-        identities.iter().for_each(|&id| log_exit(self.name(), id, Exit::Code(0), log));
+        self.numbers(identities).iter().for_each(|&id| log_exit(self.name(), id, Exit::Code(0), log));
+    }
+
+    /// The numbers that messages know it by: those of its loops, each of which stands for a worker of
+    /// nginx's; that of the agent is its process, as nobody sends signals to its loop.
+    fn numbers<'a>(&'a self, identities: &'a [u32]) -> &'a [u32] {
+        if self.is_agent() { std::slice::from_ref(&self.pid) } else { identities }
     }
 }
 
