@@ -463,6 +463,10 @@ pub(crate) const HANDSHAKES: Phases = Phases::of(&[
     LuaPhase::SslSessionStore,
 ]);
 
+/// Where code runs for something that has no request.
+const WITHOUT_CLIENT: Phases =
+    HANDSHAKES.or(Phases::of(&[LuaPhase::InitWorker, LuaPhase::ExitWorker, LuaPhase::Timer]));
+
 /// Where code may wait for the server.
 pub(crate) const YIELDABLE: Phases = Phases::of(&[
     LuaPhase::ServerRewrite,
@@ -539,8 +543,8 @@ pub(crate) fn objection(phase: LuaPhase, allowed: Phases) -> Option<String> {
     if allowed.has(phase) {
         return None;
     }
-    if phase == LuaPhase::Timer && (allowed.has(LuaPhase::Log) || allowed.has(LuaPhase::Set)) {
-        // As upstream says it of what looks at a request.
+    if WITHOUT_CLIENT.has(phase) && (allowed.has(LuaPhase::Log) || allowed.has(LuaPhase::Set)) {
+        // As upstream says it of what looks at a request, where one is only made for code to run.
         return Some("API disabled in the current context".to_owned());
     }
     Some(format!("API disabled in the context of {}", phase.context_name()))

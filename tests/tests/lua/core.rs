@@ -23,6 +23,7 @@ fn with_core(version: &str, http: &str, locations: &str) -> Server {
         .file("lib/resty/core.lua", core)
         .file("lib/resty/core/var.lua", "return { from = 'path' }\n")
         .file("lib/ngx/ssl.lua", "return { from = 'path' }\n")
+        .file("lib/resty/core/coroutine.lua", "return { from = 'path' }\n")
         .start()
 }
 
@@ -35,7 +36,7 @@ fn a_verified_version_of_the_path_wins() {
              require('ngx.ssl').from, require('resty.core.coroutine').from, ngx.ctx == ngx.ctx)
      } }";
     let server = with_core("0.1.33", "", code);
-    assert_eq!(ask(&server, "/"), (200, "pathpathpathpathniltrue".to_owned()));
+    assert_eq!(ask(&server, "/"), (200, "pathpathpathpathpathtrue".to_owned()));
 
     let server = with_core("9.9.9", "", code);
     for _ in 0..3 {
@@ -150,7 +151,11 @@ fn functions_do_what_upstreams_do() {
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn sockets_have_options_and_env_is_seen() {
-    let setup = "init_by_lua_block { seen_early = os.getenv('CLEARWAY_SAID') }";
+    let setup = "init_by_lua_block { seen_early = os.getenv('CLEARWAY_SAID') early = os.getenv }
+         init_worker_by_lua_block {
+             local ok, err = pcall(require('ngx.req').add_header, 'a', 'b')
+             ngx.log(ngx.WARN, 'added: ', ok, ' ', err)
+         }";
     let code = "location = /options { content_by_lua_block {
          local s = ngx.socket.tcp()
          local early = pcall(s.getoption, s, 'keepalive')
@@ -162,12 +167,29 @@ fn sockets_have_options_and_env_is_seen() {
      } }
      location = /env { content_by_lua_block {
          ngx.print(seen_early, os.getenv('CLEARWAY_SAID'), os.getenv('CLEARWAY_UNSAID'))
+     } }
+     location = /setenv { content_by_lua_block {
+         local ffi = require 'ffi'
+         ffi.cdef[[
+             int setenv(const char *name, const char *value, int replaces);
+             int unsetenv(const char *name);
+         ]]
+         local out = { os.getenv('CLEARWAY_SAID'), tostring(os.getenv ~= early) }
+         ffi.C.setenv('CLEARWAY_SAID', 'later', 1)
+         out[3], out[4] = os.getenv('CLEARWAY_SAID'), early('CLEARWAY_SAID')
+         ffi.C.setenv('CLEARWAY_NEW', 'new', 1)
+         out[5] = os.getenv('CLEARWAY_NEW')
+         ffi.C.unsetenv('CLEARWAY_NEW')
+         out[6] = tostring(os.getenv('CLEARWAY_NEW'))
+         ngx.print(table.concat(out, ' '))
      } }";
     let text = format!("env CLEARWAY_SAID=yes;\n{}", config(setup, code));
     let server = Setup::new(Binary::under_test(), &text).start();
     let options = "false13true unsupported option none missing the \"option\" argument";
     assert_eq!(ask(&server, "/options"), (200, options.to_owned()));
     assert_eq!(ask(&server, "/env"), (200, "yesyesnil".to_owned()));
+    assert_eq!(ask(&server, "/setenv"), (200, "yes true later later new nil".to_owned()));
+    server.wait_log("logs/error.log", "added: false API disabled in the current context");
 }
 
 /// Asks for all that lua-resty-core puts in the place of the server's own functions.

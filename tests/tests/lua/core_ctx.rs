@@ -129,7 +129,9 @@ fn requests_have_tables_by_their_numbers_and_give_them_back() {
          }
          location = /sub { content_by_lua_block { ngx.ctx.seen = 'seen' ngx.print(tostring(ngx.ctx.n)) } }
          location = /exec { content_by_lua_block { ngx.ctx.n = 1 ngx.exec('/sub') } }
-         location = /kept { content_by_lua_block { ngx.print(table.concat({ package.loaded['resty.core.ctx'].kept() }, ' ')) } }",
+         location = /kept { content_by_lua_block {
+             ngx.print(table.concat({ require('resty.core.ctx').kept() }, ' '))
+         } }",
     );
     for _ in 0..40 {
         assert_eq!(ask(&server, "/"), (200, "nil 2 seen 12".to_owned()));

@@ -26,9 +26,12 @@ local function status_of(thread)
     return known or status(thread)
 end
 
--- Yields to the server, across the coroutines that the user has made.
-function coroutine._yield()
-    return yield(mark)
+-- Yields to the server, across the coroutines that the user has made; where nothing waits it is Lua's own.
+function coroutine._yield(...)
+    if may_wait() then
+        return yield(mark)
+    end
+    return yield(...)
 end
 
 local pass
@@ -93,3 +96,6 @@ end
 -- Under the names that upstream has them by as well.
 coroutine.__create, coroutine.__resume = coroutine.create, coroutine.resume
 coroutine.__status, coroutine.__yield = coroutine.status, coroutine.yield
+coroutine.__wrap = coroutine.wrap
+-- Upstream's has no such function.
+coroutine.isyieldable = nil

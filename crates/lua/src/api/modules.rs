@@ -82,19 +82,13 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
         stack.push_fast(is_for_request);
         stack.raw_set_field(-2, "is_for_request");
         put(stack, "warn_of", warn_of);
-        put(stack, "set_shelf", |call| {
-            if call.stack.get(1) != Value::Table {
-                return Err(call.raise("a shelf is a table"));
-            }
-            call.stack.push_slot(1);
-            call.stack.set_shelf();
-            Ok(Returns::Values(0))
-        });
+        put(stack, "set_shelf", set_shelf);
         put(stack, "has_ctx", |call| {
             let has = current(call, |current| current.kept(|kept| kept.ctx.is_some()) == Some(true))?;
             call.stack.push(has);
             Ok(Returns::Values(1))
         });
+        put(stack, "environment_names", environment_names);
         put(stack, "environment", |call| {
             let value = environment_of(call.text(1)?);
             call.stack.push(value.as_deref());
@@ -135,6 +129,27 @@ pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
     });
     install.run(include_str!("modules/tables.lua"), c"=table")?;
     install.run(include_str!("modules/core.lua"), c"=resty.core")
+}
+
+/// (table): where `ngx.ctx` of each request is, by number.
+fn set_shelf(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    if call.stack.get(1) != Value::Table {
+        return Err(call.raise("a shelf is a table"));
+    }
+    call.stack.push_slot(1);
+    call.stack.set_shelf();
+    Ok(Returns::Values(0))
+}
+
+/// The names of variables that the configuration says.
+fn environment_names(call: &mut Call<'_>) -> Result<Returns, Raise> {
+    let all = ENVIRONMENT.load();
+    call.stack.push_table(all.len(), 0);
+    for (at, (name, _)) in (1..).zip(all.iter()) {
+        call.stack.push(&name[..]);
+        call.stack.raw_set_item(-2, at);
+    }
+    Ok(Returns::Values(1))
 }
 
 fn number(call: &mut Call<'_>, number: f64) -> Result<Returns, Raise> {

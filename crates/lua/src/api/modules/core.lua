@@ -316,11 +316,27 @@ end
 http_response.bypass_if_checks = response.bypass_if_checks
 
 -- Variables that the configuration says are there before processes have them, and where there is one alone.
-local environment, getenv = native.environment, os.getenv
-function os.getenv(name)
+-- What code has said since then, by C's setenv, counts for more.
+local environment, getenv, had = native.environment, os.getenv, {}
+for _, name in next, native.environment_names() do
+    had[name] = getenv(name) or false
+end
+
+local function getenv_now(name)
     local text = type(name) == "number" and tostring(name) or name
-    local value = type(text) == "string" and environment(text)
-    return value or getenv(name)
+    local value = getenv(name)
+    if had[text] == nil or (value or false) ~= had[text] then
+        return value
+    end
+    return environment(text) or value
+end
+
+-- As upstream, another one is there as soon as it is called behind `init_by_lua`.
+function os.getenv(name)
+    if is_for_request() then
+        os.getenv = getenv_now
+    end
+    return getenv_now(name)
 end
 
 -- Modules of our own, by their names.
@@ -342,7 +358,7 @@ end
 local VERIFIED = { [VERSION] = true }
 local TAKEN = {}
 for name in ("base base64 exit hash misc ndk param phase regex request response shdict socket time uri utils "
-    .. "var worker ctx"):gmatch("%w+") do
+    .. "var worker ctx coroutine"):gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
 for name in ("balancer base64 core errlog ocsp pipe process proxyssl re req resp semaphore ssl "
@@ -381,6 +397,14 @@ end
 -- What the whole of it brings is there before a part of it, as upstream has it: parts rely on others.
 local is_begun = false
 
+-- What that has loaded, for those who ask again: one function for all, since code that makes one is not
+-- compiled.
+local loaded_before = {}
+
+local function loaded_module(name)
+    return loaded_before[name]
+end
+
 -- It keeps tables of `ngx.ctx` on a shelf of its own, which those go over to that there are.
 local function with_own_shelf(load)
     return function(...)
@@ -404,13 +428,16 @@ local function core_of_path(name)
     end
     local loaded = package.loaded[name]
     if type(loaded) == "table" then
-        return function()
-            return loaded
-        end
+        loaded_before[name] = loaded
+        return loaded_module
     end
     local file = assert(package.searchpath(name, package.path))
     local load = assert(loadfile(file))
     return name == "resty.core.ctx" and with_own_shelf(load) or load
+end
+
+local function own_module(name)
+    return own[name]
 end
 
 -- Before modules that are there without a path.
@@ -419,9 +446,7 @@ table.insert(package.loaders, 1, function(name)
         return core_of_path(name)
     end
     local module = own[name]
-    return module and function()
-        return module
-    end
+    return module and own_module
 end)
 
 -- Modules that are found where the path has none of that name.
