@@ -43,8 +43,9 @@ impl<T> Ring<T> {
         Self::with_short(limit, SHORT)
     }
 
-    /// As [`new`](Self::new), with so many entries in the short lap, which models can fill.
-    pub(crate) fn with_short(limit: usize, short: usize) -> Self {
+    /// As [`new`](Self::new), with so many entries in the short lap: as many as are often there at a time.
+    #[must_use]
+    pub fn with_short(limit: usize, short: usize) -> Self {
         let limit = limit.max(1);
         Self { short: Lap::new(limit.min(short)), long: OnceLock::new(), limit }
     }
