@@ -310,6 +310,11 @@ impl Timer {
         self.handle.disarm();
     }
 
+    /// Disarms it and lets go of the task that has polled it: another one may have it from here on.
+    pub fn rest(&self) {
+        self.handle.rest();
+    }
+
     /// Ready once the deadline has passed, and so until it is armed again.
     pub fn poll_expired(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.handle.poll_expired(cx.waker(), || self.home.now_ms()) {

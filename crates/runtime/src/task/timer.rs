@@ -97,6 +97,12 @@ impl Handle {
         self.node.deadline.store(NEVER, Ordering::Relaxed);
     }
 
+    /// Disarms it, and has it keep no task.
+    pub(crate) fn rest(&self) {
+        self.disarm();
+        drop(self.node.waker.take());
+    }
+
     /// Whether the deadline has passed; if not, `waker` is woken when it does.
     pub(crate) fn poll_expired(&self, waker: &Waker, now_ms: impl Fn() -> u64) -> bool {
         let due = || self.node.deadline.load(Ordering::Relaxed) <= now_ms();
@@ -124,10 +130,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.disarm();
-        // The node may stay in the wheel for long, as a loop that sleeps is not woken to look at it: it must
-        // not keep the task.
-        drop(self.node.waker.take());
+        // The node may stay in the wheel for long, as a loop that sleeps is not woken to look at it.
+        self.rest();
         fence(Ordering::SeqCst);
         if self.node.looked_at.load(Ordering::Relaxed) != NEVER {
             // The wheel lets go of it at its next turn; nobody needs to be woken for that.
