@@ -39,6 +39,7 @@ mod semaphore;
 pub mod shared;
 mod socket_options;
 mod tcp;
+mod tcp_connect;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod time;

@@ -225,6 +225,9 @@ pub struct Current<'a> {
     pub(crate) args: Args,
     /// The threads of the run, where there can be some.
     pub(crate) threads: Option<&'a mut Threads>,
+    /// How many operations may still be done within the run as they need not wait; more of them yield, so
+    /// that others have their turn.
+    pub(crate) at_once_left: u32,
     /// The purpose of code that runs for no request.
     pub(crate) alone: Option<&'a Arc<Alone>>,
     /// State of code that runs once, without a request.
@@ -381,6 +384,7 @@ impl<'a> Current<'a> {
             pause: None,
             args: Args::None,
             threads: None,
+            at_once_left: 0,
             alone: None,
             own: None,
         }
@@ -394,6 +398,13 @@ impl<'a> Current<'a> {
             vm.show(None);
         }
         resumed
+    }
+
+    /// Whether one more operation may be done within the run, if it need not wait.
+    pub(crate) fn may_act_at_once(&mut self) -> bool {
+        let is_left = self.at_once_left > 0;
+        self.at_once_left = self.at_once_left.saturating_sub(1);
+        is_left
     }
 
     /// Does something with what Lua keeps of the request, or of the timer; `None` where there is neither.

@@ -1,9 +1,11 @@
 //! Sockets of Lua: connections of a request, or of a timer, to other servers. `receive` finds what is wanted
-//! in what has come, `connection` makes connections, reads and writes, `pool` keeps those for the next use.
+//! in what has come, `connection` makes connections, reads and writes, `pool` keeps those for the next use,
+//! and `keeper` looks after one meanwhile.
 
 pub(crate) mod conf;
 pub(crate) mod connection;
 pub(crate) mod datagrams;
+mod keeper;
 pub(crate) mod operations;
 pub(crate) mod pool;
 pub(crate) mod receive;
@@ -11,6 +13,7 @@ pub(crate) mod receive;
 pub(crate) mod secure;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -59,8 +62,27 @@ impl Sockets {
 /// ones. What a subrequest had belongs to its main request, as far as code can tell, and stays another's.
 #[derive(Default)]
 pub(crate) struct Owners {
-    alive: HashMap<u64, Weak<()>>,
+    alive: HashMap<u64, Weak<()>, BuildHasherDefault<OfOwner>>,
     swept: usize,
+}
+
+/// The hash of an owner, which nobody outside can choose.
+#[derive(Default)]
+struct OfOwner(u64);
+
+impl Hasher for OfOwner {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.is_empty(), "owners are numbers");
+    }
+
+    fn write_u64(&mut self, owner: u64) {
+        // By 2 to the power of 64, divided by the golden ratio: numbers in a row are far apart.
+        self.0 = owner.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 impl Owners {

@@ -34,6 +34,8 @@ pub(crate) enum Answers {
     None,
     /// 1.
     One,
+    /// This number.
+    Number(f64),
     /// `nil` and a text.
     Failed(Cow<'static, str>),
     /// A function that pushes them, and a line for the log.
@@ -70,6 +72,7 @@ impl Answers {
         match self {
             Self::None => {}
             Self::One => stack.push(1.0),
+            Self::Number(number) => stack.push(number),
             Self::Failed(text) => {
                 stack.push(());
                 stack.push(&*text);

@@ -19,6 +19,7 @@ mod own;
 mod plugins;
 mod programs;
 mod signals;
+mod sockets;
 mod trickle;
 mod worker_threads;
 

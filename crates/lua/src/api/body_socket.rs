@@ -7,7 +7,7 @@ use clearway_message::Version;
 
 use super::output::ANSWERING;
 use super::room::{Install, put};
-use super::tcp::{conf_of, keep, refuse, timeouts};
+use super::tcp::{home_conf, keep, refuse, timeouts};
 use crate::current::{Scene, allow, current, scene};
 use crate::request_state::{RequestState, Response};
 use crate::socket::connection::Tcp;
@@ -53,7 +53,7 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
         Some(Refusal::Answered(text)) => return refuse(call, text),
         None => {}
     }
-    let Some((conf, ..)) = current(call, conf_of)? else { return Err(call.raise("no request found")) };
+    let Some((conf, ..)) = current(call, home_conf)? else { return Err(call.raise("no request found")) };
     current(call, |current| current.kept(|kept| kept.has_body_socket = true))?;
     let timeouts = timeouts(call, &conf);
     keep(call, &Arc::new(Tcp::of_body(conf, timeouts)))?;
@@ -63,7 +63,7 @@ fn begin(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// Begins a socket over all that the client sends and receives (`ngx.req.socket(true)`).
 fn begin_raw(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let Some((conf, ..)) = current(call, conf_of)? else { return Err(call.raise("no request found")) };
+    let Some((conf, ..)) = current(call, home_conf)? else { return Err(call.raise("no request found")) };
     let timeouts = timeouts(call, &conf);
     let is_reading =
         current(call, |current| current.threads.as_mut().is_some_and(|threads| threads.waits_for_body()))?;

@@ -1,27 +1,25 @@
 //! `ngx.socket.tcp`: connections to other servers. Lua has a table with methods for each; the socket itself
 //! is kept with its request or timer, and ends with that. Runs in the VM of a loop.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use clearway_base::log::Level;
 use clearway_http::{AskedServers, NAME_SERVERS};
 use clearway_luajit::{Address, Call, Fault, Raise, Returns, Value};
-use clearway_net::url::RemoteText;
-use clearway_os::outgoing::{Remote, UNIX_PATH_MAX_BYTES};
 use clearway_runtime::LoopRef;
 
 use super::room::{Install, put};
+use super::tcp_connect::connect_to;
 use crate::current::{Current, Pause, YIELDABLE, allow, current, pause};
 use crate::socket::conf::SocketConf;
 use crate::socket::connection::{Direction, Rest, Tcp, TcpSource, TcpState, Timeouts};
-use crate::socket::operations::{
-    Connecting, Receiving, Sending, Target, Told, connect, receive, received, received_until, send,
-};
-use crate::socket::pool::{IsNew, Room};
+use crate::socket::operations::{Receiving, Sending, receive, received, received_until, send};
+use crate::socket::pool::{IsNew, Pool};
 use crate::socket::receive::{Until, Want};
 use crate::socket::{Slab, Sockets};
-use crate::threads::Operation;
+use crate::threads::{Answers, Operation};
 use crate::vm::net_settings::NET_CONF;
 
 pub(super) fn install(install: &mut Install<'_>) -> Result<(), Fault> {
@@ -58,7 +56,15 @@ fn check_waits(call: &mut Call<'_>) -> Result<Returns, Raise> {
     Ok(Returns::Values(1))
 }
 
-/// The settings of a run's sockets, its name servers, and its loop.
+/// The settings of a run's sockets, and its loop.
+pub(super) fn home_conf(current: &mut Current<'_>) -> Option<(SocketConf, LoopRef)> {
+    if let Some(alone) = current.alone {
+        return Some((alone.place.conf.sockets, alone.home));
+    }
+    current.scene(|scene| (scene.request().conf(&NET_CONF).sockets(), scene.request().home()))
+}
+
+/// The same with its name servers.
 pub(super) fn conf_of(current: &mut Current<'_>) -> Option<(SocketConf, AskedServers, LoopRef)> {
     if let Some(alone) = current.alone {
         return Some((alone.place.conf.sockets, alone.place.conf.name_servers.clone(), alone.home));
@@ -168,7 +174,7 @@ fn foreign(call: &mut Call<'_>, owner: f64) -> Result<(), Raise> {
 }
 
 /// Removes the table's socket.
-fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
+pub(super) fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
     let number = number_of(call);
     call.stack.push(());
     call.stack.raw_set_item(1, 1);
@@ -185,104 +191,6 @@ pub(super) fn timeouts(call: &mut Call<'_>, conf: &SocketConf) -> Timeouts {
         send_ms: ms(field(call, 5), conf.send_timeout_ms),
         read_ms: ms(field(call, 8), conf.read_timeout_ms),
     }
-}
-
-/// The parsed arguments of `connect`.
-struct Wanted {
-    target: Target,
-    key: Vec<u8>,
-    shown: String,
-    /// The server as the caller wrote it.
-    said: String,
-    /// The size of the pool, and how many connects may wait for a connection.
-    pool: Option<(usize, Option<usize>)>,
-}
-
-fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
-    let count = call.arguments();
-    if !(2..=4).contains(&count) {
-        let text = format!(
-            "ngx.socket connect: expecting 2, 3, or 4 arguments (including the object), but seen {count}"
-        );
-        return Err(call.raise(&*text));
-    }
-    check_table(call)?;
-    allow(call, YIELDABLE)?;
-    let wanted = match read_wanted(call)? {
-        Ok(wanted) => wanted,
-        Err(text) => return refuse(call, &text),
-    };
-    if let Some(tcp) = find(call)? {
-        let busy = tcp.state().busy();
-        if let Some(busy) = busy {
-            return refuse(call, busy);
-        }
-        log(call, Level::Debug, format_args!("lua reuse socket upstream ctx"))?;
-        log(call, Level::Debug, format_args!("lua tcp socket reconnect without shutting down"))?;
-        forget(call)?;
-    }
-    let conf = current(call, conf_of)?;
-    let Some((conf, name_servers, home)) = conf else { return Err(call.raise("no request found")) };
-    let timeouts = timeouts(call, &conf);
-    call.stack.push(&wanted.key[..]);
-    call.stack.raw_set_item(1, 3);
-    open_pool(call, &wanted)?;
-    let Wanted { target, key, shown, said, .. } = wanted;
-    let local = local_address(call);
-    if let Some(local) = local {
-        log(call, Level::Debug, format_args!("lua tcp socket bind ip: {}", local.ip()))?;
-    }
-    let room = current(call, |current| current.vm.pools.room(&key, home, timeouts.connect_ms))?;
-    let (ticket, queued) = match room {
-        Room::Idle(conn, used) => {
-            log_taken(call)?;
-            let tcp = Arc::new(Tcp::new(conf, key, timeouts));
-            tcp.state().begin(conn, used + 1);
-            tcp.note_server(&said, None);
-            keep(call, &tcp)?;
-            call.stack.push(1.0);
-            return Ok(Returns::Values(1));
-        }
-        Room::Full => return refuse(call, "too many waiting connect operations"),
-        Room::Later(queued) => {
-            log_queued(call, &key)?;
-            (None, Some(queued))
-        }
-        Room::New(ticket) => (ticket, None),
-    };
-    let tcp = Arc::new(Tcp::new(conf, key, timeouts));
-    keep(call, &tcp)?;
-    let ms = timeouts.connect_ms;
-    log(call, Level::Debug, format_args!("lua tcp socket connect timeout: {ms}"))?;
-    let told = current(call, |current| Told::of(current.vm.sink.as_ref()))?;
-    let work = Connecting { tcp, home, target, name_servers, ticket, queued, shown, said, local, told };
-    pause(call, Pause::Operation(Operation::new(connect(work))))
-}
-
-/// The local address (`bind`); port 0 is any port.
-pub(super) fn local_address(call: &mut Call<'_>) -> Option<SocketAddr> {
-    let port = field(call, 12).map_or(0, |port| port as u16);
-    call.stack.raw_item(1, 11);
-    let address: Option<IpAddr> = match call.stack.get(-1) {
-        Value::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-        _ => None,
-    };
-    call.stack.pop(1);
-    address.map(|ip| SocketAddr::new(ip, port))
-}
-
-fn log_taken(call: &mut Call<'_>) -> Result<(), Raise> {
-    log(call, Level::Debug, format_args!("lua tcp socket pool get keepalive peer"))?;
-    log(call, Level::Debug, format_args!("lua tcp socket get keepalive peer: using connection"))
-}
-
-fn log_queued(call: &mut Call<'_>, key: &[u8]) -> Result<(), Raise> {
-    let connections = current(call, |current| current.vm.pools.connections(key))?;
-    let key = clearway_base::log::Verbatim(key);
-    let text = format_args!(
-        "lua tcp socket queue connect operation for connection pool \"{key}\", connections: {connections}"
-    );
-    log(call, Level::Debug, text)
 }
 
 /// Records the owner of sockets and its lifetime, unless it is a subrequest.
@@ -320,123 +228,17 @@ pub(super) fn add_to<S>(
     kept.ok_or(()).map_err(|()| call.raise("too many sockets"))
 }
 
-/// Makes the pool that `connect` asks for, if there is none.
-fn open_pool(call: &mut Call<'_>, wanted: &Wanted) -> Result<(), Raise> {
-    let Some((size, backlog)) = wanted.pool else { return Ok(()) };
-    let is_new = current(call, |current| {
-        let sink = current.vm.sink.clone();
-        current.vm.pools.open(&wanted.key, (size, backlog), sink.as_ref())
-    })?;
-    match is_new {
-        IsNew::Yes => log_created(call, &wanted.key, size, backlog),
-        IsNew::No => Ok(()),
-    }
-}
-
-fn log_created(call: &mut Call<'_>, key: &[u8], size: usize, backlog: Option<usize>) -> Result<(), Raise> {
+pub(super) fn log_created(
+    call: &mut Call<'_>,
+    key: &[u8],
+    size: usize,
+    backlog: Option<usize>,
+) -> Result<(), Raise> {
     let backlog = backlog.map_or(-1, |backlog| backlog as i64);
     let text = format_args!("lua tcp socket connection pool size: {size}, backlog: {backlog}");
     log(call, Level::Debug, text)?;
     let key = clearway_base::log::Verbatim(key);
     log(call, Level::Debug, format_args!("lua tcp socket keepalive create connection pool for key \"{key}\""))
-}
-
-/// Reads the arguments of `connect`. The inner error is the text that `connect` returns to Lua.
-fn read_wanted(call: &mut Call<'_>) -> Result<Result<Wanted, String>, Raise> {
-    let host = call.text(2)?.to_vec();
-    if host.is_empty() {
-        return Ok(Err("failed to parse host name \"\": no host".to_owned()));
-    }
-    let is_unix = host.starts_with(b"unix:");
-    let options = match call.stack.get(call.arguments()) {
-        Value::Table if call.arguments() > 2 => Some(call.arguments()),
-        _ => None,
-    };
-    let port = match options {
-        Some(3) => None,
-        _ if is_unix => None,
-        _ if !matches!(call.stack.get(3), Value::Number(_) | Value::Text(_)) => None,
-        _ => Some(call.number(3)?),
-    };
-    let target = match (is_unix, port) {
-        (true, _) => {
-            let path = &host[b"unix:".len()..];
-            if path.len() > UNIX_PATH_MAX_BYTES || path.is_empty() {
-                let shown = String::from_utf8_lossy(&host).into_owned();
-                return Ok(Err(format!("failed to parse host name \"{shown}\": too long unix path")));
-            }
-            Target::Remote(Remote::Unix(path.into()))
-        }
-        (false, None) => return Ok(Err("missing the port number".to_owned())),
-        (false, Some(port)) => match u16::try_from(port as i64) {
-            Ok(port) => target(&host, port),
-            Err(_) => return Ok(Err(format!("bad port number: {}", port as i64))),
-        },
-    };
-    let shown = match (&target, port) {
-        (Target::Remote(remote), _) => RemoteText(remote).to_string(),
-        (Target::Name(name, port), _) => format!("{}:{port}", String::from_utf8_lossy(name)),
-    };
-    let mut key = match port {
-        Some(port) => [&host[..], b":", port.to_string().as_bytes()].concat(),
-        None => host,
-    };
-    let said = String::from_utf8_lossy(&key).into_owned();
-    let pool = match options {
-        Some(options) => read_pool(call, options, &mut key)?,
-        None => None,
-    };
-    Ok(Ok(Wanted { target, key, shown, said, pool }))
-}
-
-/// A host as the target of a connection: an address, or a name to be resolved.
-pub(super) fn target(host: &[u8], port: u16) -> Target {
-    let text = std::str::from_utf8(host).unwrap_or_default();
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    match bare.parse::<IpAddr>() {
-        Ok(address) => Target::Remote(Remote::Inet(SocketAddr::new(address, port))),
-        Err(_) => Target::Name(host.to_vec(), port),
-    }
-}
-
-/// Reads the options of a pool: its size, and how many connects may wait.
-fn read_pool(
-    call: &mut Call<'_>,
-    options: i32,
-    key: &mut Vec<u8>,
-) -> Result<Option<(usize, Option<usize>)>, Raise> {
-    let conf = current(call, conf_of)?;
-    let default_size = conf.map_or(0, |(conf, ..)| conf.pool_size);
-    let size = read_number(call, options, "pool_size", 1.0)?;
-    let backlog = read_number(call, options, "backlog", 0.0)?;
-    call.stack.raw_field(options, "pool");
-    match call.stack.get(-1) {
-        Value::Nil => {}
-        Value::Text(_) | Value::Number(_) => *key = call.stack.text(-1).unwrap_or_default().to_vec(),
-        other => {
-            let text = format!("bad \"pool\" option type: {}", other.type_name());
-            return Err(call.bad_argument(options, &*text));
-        }
-    }
-    call.stack.pop(1);
-    Ok((size.is_some() || backlog.is_some()).then(|| (size.unwrap_or(default_size), backlog)))
-}
-
-fn read_number(call: &mut Call<'_>, options: i32, name: &str, least: f64) -> Result<Option<usize>, Raise> {
-    call.stack.raw_field(options, name);
-    let text = match call.stack.get(-1) {
-        Value::Nil => {
-            call.stack.pop(1);
-            return Ok(None);
-        }
-        Value::Number(number) if number >= least => {
-            call.stack.pop(1);
-            return Ok(Some(number as usize));
-        }
-        Value::Number(number) => format!("bad \"{name}\" option value: {number}"),
-        other => format!("bad \"{name}\" option type: {}", other.type_name()),
-    };
-    Err(call.bad_argument(options, &*text))
 }
 
 /// The socket, for a function that needs a connection. The inner error is what the function returns to Lua.
@@ -454,7 +256,7 @@ fn connected(call: &mut Call<'_>, verb: &str) -> Result<Result<Arc<Tcp>, Returns
             Ok(Ok(tcp))
         }
         _ => {
-            let logs = current(call, conf_of)?.is_some_and(|(conf, ..)| conf.logs_errors);
+            let logs = current(call, home_conf)?.is_some_and(|(conf, _)| conf.logs_errors);
             if logs {
                 let text = format_args!(
                     "attempt to {verb} data on a closed socket: u:0000000000000000, \
@@ -587,11 +389,27 @@ fn receive_until(call: &mut Call<'_>) -> Result<Returns, Raise> {
     wait_for(call, Receiving::new(Arc::clone(&tcp), home, want, received_until), tcp.source)
 }
 
-fn wait_for(call: &mut Call<'_>, receiving: Receiving, source: TcpSource) -> Result<Returns, Raise> {
+fn wait_for(call: &mut Call<'_>, mut receiving: Receiving, source: TcpSource) -> Result<Returns, Raise> {
+    if source == TcpSource::Connection
+        && current(call, |current| current.may_act_at_once())?
+        && let Poll::Ready(answers) = receiving.poll_now()
+    {
+        return answer(call, answers);
+    }
     match source {
         TcpSource::Connection => pause(call, Pause::Operation(Operation::new(receive(receiving)))),
         TcpSource::Body | TcpSource::Client => pause(call, Pause::Receive(receiving)),
     }
+}
+
+/// Returns what an operation has come to that has not waited.
+fn answer(call: &mut Call<'_>, answers: Answers) -> Result<Returns, Raise> {
+    if let Some(line) = answers.line() {
+        log(call, line.level, format_args!("{}", line.text))?;
+    }
+    let before = call.stack.len();
+    answers.push(&mut call.stack);
+    Ok(Returns::Values(call.stack.len() - before))
 }
 
 /// The data to send: argument 2.
@@ -668,7 +486,13 @@ fn send_data(call: &mut Call<'_>) -> Result<Returns, Raise> {
     let Some(home) = current(call, |current| current.home())? else {
         return Err(call.raise("no request found"));
     };
-    let (source, sending) = (tcp.source, Sending::new(tcp, home, data));
+    let (source, mut sending) = (tcp.source, Sending::new(tcp, home, data));
+    if source != TcpSource::Client
+        && current(call, |current| current.may_act_at_once())?
+        && let Poll::Ready(answers) = sending.poll_now()
+    {
+        return answer(call, answers);
+    }
     let pausing = match source {
         TcpSource::Client => Pause::Send(sending),
         TcpSource::Connection | TcpSource::Body => Pause::Operation(Operation::new(send(sending))),
@@ -735,17 +559,17 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
         return refuse(call, refused);
     }
     let size = size.unwrap_or(tcp.conf.pool_size as f64);
-    let is_known = current(call, |current| current.vm.pools.has(&tcp.key))?;
-    if !is_known && size < 1.0 {
+    let known = match tcp.state().conn.as_ref().and_then(|conn| conn.pool()) {
+        None => current(call, |current| current.vm.pools.find(&tcp.key))?,
+        pool => pool,
+    };
+    if known.is_none() && size < 1.0 {
         return Err(call.bad_argument(count, &*format!("bad \"pool_size\" option value: {size}")));
     }
-    let is_new = current(call, |current| {
-        let sink = current.vm.sink.clone();
-        current.vm.pools.open(&tcp.key, (size as usize, None), sink.as_ref())
-    })?;
-    if is_new == IsNew::Yes {
-        log_created(call, &tcp.key, size as usize, None)?;
-    }
+    let pool = match known {
+        Some(pool) => pool,
+        None => create_pool(call, &tcp.key, size as usize)?,
+    };
     let limit_ms = limit_ms.map_or(tcp.conf.keepalive_timeout_ms, |ms| ms.max(0.0) as u64);
     match limit_ms {
         0 => log(call, Level::Debug, format_args!("lua tcp socket keepalive timeout: unlimited"))?,
@@ -761,11 +585,23 @@ fn set_keepalive(call: &mut Call<'_>) -> Result<Returns, Raise> {
         log(call, Level::Debug, format_args!("{text}"))?;
     }
     if let Some(conn) = conn.filter(|_| !is_ending) {
-        current(call, |current| current.vm.pools.keep(&tcp.key, conn, used, limit_ms))?;
+        pool.keep(conn, used, limit_ms);
     }
     forget(call)?;
     call.stack.push(1.0);
     Ok(Returns::Values(1))
+}
+
+/// Makes the pool of a key, if there is none.
+fn create_pool(call: &mut Call<'_>, key: &[u8], size: usize) -> Result<Arc<Pool>, Raise> {
+    let (pool, is_new) = current(call, |current| {
+        let sink = current.vm.sink.clone();
+        current.vm.pools.open(key, (size, None), sink.as_ref())
+    })?;
+    if is_new == IsNew::Yes {
+        log_created(call, key, size, None)?;
+    }
+    Ok(pool)
 }
 
 /// The state of the connection that is to be kept.

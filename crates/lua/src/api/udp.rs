@@ -8,7 +8,8 @@ use clearway_luajit::{Call, Fault, Raise, Returns, Value};
 use clearway_os::outgoing::{Remote, UNIX_PATH_MAX_BYTES};
 
 use super::room::{Install, put};
-use super::tcp::{add_to, check_table, conf_of, data_of, field, find_in, local_address, log, refuse, target};
+use super::tcp::{add_to, check_table, conf_of, data_of, field, find_in, log, refuse};
+use super::tcp_connect::{local_address, target};
 use crate::current::{Pause, YIELDABLE, allow, current, pause};
 use crate::socket::datagrams::{DATAGRAM_BYTES_MAX, Udp, receive, send, set_peer};
 use crate::socket::operations::Target;

@@ -30,8 +30,11 @@ use crate::vm::settings::LUA_CONF;
 use crate::vm::vms::Described;
 
 /// How often threads are resumed before others of the loop have their turn: each takes a microsecond at
-/// least.
+/// least. Operations that are done within a run count as much.
 const RESUMES_MAX: u32 = 256;
+
+/// How many operations may be done within one run of a thread.
+const AT_ONCE_MAX: u32 = 32;
 
 /// Said to code that waits for a client that has left.
 const CLIENT_ABORTED: &str = "client aborted";
@@ -203,6 +206,8 @@ pub(crate) struct Schedule {
     is_bound: bool,
     client: Client,
     turns: Turns,
+    /// How often threads are still resumed in this poll.
+    resumes_left: u32,
     /// How long a body may take that is read while other threads do something.
     patience: Option<Timer>,
 }
@@ -230,6 +235,7 @@ impl Schedule {
             is_bound: false,
             client: Client::There,
             turns: Turns::Go,
+            resumes_left: 0,
             patience: None,
         }
     }
@@ -307,7 +313,8 @@ impl Schedule {
         cx: &mut Context<'_>,
     ) -> Poll<Event> {
         let mut has_looked = false;
-        for _ in 0..RESUMES_MAX {
+        self.resumes_left = RESUMES_MAX;
+        while self.resumes_left > 0 {
             if self.entry.is_some() && (self.threads.ready.is_empty() || !has_looked) {
                 if let Some(left) = self.poll_left(ground, cx) {
                     return Poll::Ready(Event::Ended(Ended::Left(left)));
@@ -448,7 +455,7 @@ impl Schedule {
         answers.push(&mut interpreter.vm.stack(&coroutine));
         let (limit, slice) = ground.run_times();
         interpreter.vm.limit_runs(limit, slice);
-        let (resumed, pause) = resume(interpreter, ground, &mut self.threads, &mut coroutine, self.phase);
+        let (resumed, pause) = self.resume(interpreter, ground, &mut coroutine);
         if matches!((&resumed, &pause), (Resumed::Finished(_) | Resumed::Failed(_), Some(Pause::Sleep(_)))) {
             // The thread could not yield there.
             ground.log(Level::Debug, SLEEP_GIVEN_UP);
@@ -469,6 +476,27 @@ impl Schedule {
             Resumed::Finished(_) => self.finish(number, coroutine, interpreter, ground),
             Resumed::Failed(fault) => self.fail((number, coroutine), fault, interpreter, ground),
         }
+    }
+
+    /// Resumes one thread; why it has yielded comes beside.
+    fn resume(
+        &mut self,
+        interpreter: &mut Interpreter,
+        ground: &mut Ground<'_, '_, '_>,
+        coroutine: &mut Coroutine,
+    ) -> (Resumed, Option<Pause>) {
+        let mut current = match ground {
+            Ground::Request(exchange) => Current::of(self.phase, &mut interpreter.state, &mut **exchange),
+            Ground::Alone(alone) => Current::of_timer(self.phase, &mut interpreter.state, alone),
+        };
+        current.threads = Some(&mut self.threads);
+        let at_once = AT_ONCE_MAX.min(self.resumes_left);
+        current.at_once_left = at_once;
+        let resumed = current.resume(&mut interpreter.vm, coroutine);
+        let pause = current.pause.take();
+        let used = 1 + at_once - current.at_once_left;
+        self.resumes_left = self.resumes_left.saturating_sub(used);
+        (resumed, pause)
     }
 
     fn begin(
@@ -601,24 +629,6 @@ async fn work_on_body(exchange: &mut Exchange<'_, '_>, work: Option<BodyWork>) -
             Err(answer) => Err(Pause::Answer(answer)),
         },
     }
-}
-
-/// Resumes one thread; why it has yielded comes beside.
-fn resume(
-    interpreter: &mut Interpreter,
-    ground: &mut Ground<'_, '_, '_>,
-    threads: &mut Threads,
-    coroutine: &mut Coroutine,
-    phase: LuaPhase,
-) -> (Resumed, Option<Pause>) {
-    let mut current = match ground {
-        Ground::Request(exchange) => Current::of(phase, &mut interpreter.state, &mut **exchange),
-        Ground::Alone(alone) => Current::of_timer(phase, &mut interpreter.state, alone),
-    };
-    current.threads = Some(threads);
-    let resumed = current.resume(&mut interpreter.vm, coroutine);
-    let pause = current.pause.take();
-    (resumed, pause)
 }
 
 /// What a function answers, whose line goes to the log.

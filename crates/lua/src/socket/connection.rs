@@ -2,18 +2,20 @@
 //! task of its request, or of its timer.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::task::{Context, Poll, Waker};
 
 use clearway_net::accept::ConnectionSlot;
 use clearway_net::connect::Outbound;
 use clearway_os::outgoing::Remote;
-use clearway_runtime::{Entered, LoopRef, Probe, Socket, TaskCell};
+use clearway_runtime::{Entered, LoopRef, Probe, Socket, TaskCell, Timer};
 #[cfg(feature = "tls")]
 use clearway_upstream::TlsStream;
 use clearway_upstream::Transport;
 
-use super::pool::Ticket;
+use super::keeper::Kept;
+use super::pool::{Pool, Ticket};
 use super::receive::Input;
 use crate::socket::conf::SocketConf;
 
@@ -24,13 +26,17 @@ pub(crate) struct Conn {
     _slot: ConnectionSlot,
     /// Counts it among those of its key.
     ticket: OnceLock<Ticket>,
+    /// The timer for its next operation that waits, once one has.
+    pub(super) timer: TaskCell<Option<Timer>>,
+    /// Looks after it while it is put aside, once it was.
+    pub(super) keeper: OnceLock<Kept>,
 }
 
 /// The carrier of its bytes.
 enum Carrier {
     Plain(Socket),
-    /// TLS. One uses it at a time: its request, or what looks after it while it is idle, which may still be
-    /// at it as the next request takes it; a task that finds it taken is polled again.
+    /// TLS. One uses it at a time: its request, or its keeper while it is put aside; a task that finds it
+    /// taken nevertheless is polled again.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing makes one"))]
     Tls(Secured),
 }
@@ -61,7 +67,9 @@ impl Conn {
     pub(crate) fn new(outbound: Outbound, ticket: Option<Ticket>) -> Self {
         let ticket = ticket.map_or_else(OnceLock::new, OnceLock::from);
         let home = outbound.socket.home();
-        Self { carrier: Carrier::Plain(outbound.socket), home, _slot: outbound.slot, ticket }
+        let carrier = Carrier::Plain(outbound.socket);
+        let (timer, keeper) = (TaskCell::default(), OnceLock::new());
+        Self { carrier, home, _slot: outbound.slot, ticket, timer, keeper }
     }
 
     /// Has `make` put TLS between its bytes and its socket. One that has it stays as it is.
@@ -76,12 +84,30 @@ impl Conn {
     }
 
     /// Has it counted, unless it is.
-    pub(crate) fn count(&self, ticket: impl FnOnce() -> Ticket) {
+    pub(super) fn count(&self, ticket: impl FnOnce() -> Ticket) {
         self.ticket.get_or_init(ticket);
+    }
+
+    /// The pool that it counts in.
+    pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
+        self.ticket.get().map(|ticket| Arc::clone(ticket.pool()))
     }
 
     pub(crate) fn home(&self) -> LoopRef {
         self.home
+    }
+
+    /// Has its loop watch it, as it is about to be put aside; whether it can.
+    pub(super) fn watch(&self) -> bool {
+        self.with_socket(|socket| socket.watch().is_ok()).unwrap_or_default()
+    }
+
+    /// Whether reading is worth a try, as far as is known without a system call.
+    pub(super) fn may_have_data(&self) -> bool {
+        match &self.carrier {
+            Carrier::Plain(socket) => !socket.is_quiet(),
+            Carrier::Tls(_) => true,
+        }
     }
 
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
@@ -183,8 +209,10 @@ pub(crate) struct Tcp {
     /// The key of its pool.
     pub(crate) key: Vec<u8>,
     pub(crate) source: TcpSource,
-    /// The text behind its lines of the log: the server as the caller wrote it, and its address.
-    tail: OnceLock<String>,
+    /// The server as the caller wrote it, where that is not the key.
+    said: Option<Vec<u8>>,
+    /// The server's address, if it has one; once that is known.
+    server: OnceLock<Option<IpAddr>>,
 }
 
 /// The source of received bytes.
@@ -247,7 +275,13 @@ impl Tcp {
             #[cfg(feature = "tls")]
             offered: None,
         };
-        Self { state: TaskCell::new(state), conf, key, source: TcpSource::Connection, tail: OnceLock::new() }
+        let (state, source, server) = (TaskCell::new(state), TcpSource::Connection, OnceLock::new());
+        Self { state, conf, key, source, said: None, server }
+    }
+
+    /// The same with the server as the caller wrote it, where that is not the key.
+    pub(crate) fn said(self, said: Option<Vec<u8>>) -> Self {
+        Self { said, ..self }
     }
 
     /// A socket that receives the body of its request.
@@ -268,15 +302,16 @@ impl Tcp {
         tcp
     }
 
-    /// Notes the server, which is known now.
-    pub(crate) fn note_server(&self, said: &str, remote: Option<&Remote>) {
+    /// Notes the server, which is known now, with the address that was found.
+    pub(crate) fn note_server(&self, remote: Option<&Remote>) {
         // One that was noted before is the same.
-        let _ = self.tail.set(server_tail(said, remote));
+        let _ = self.server.set(remote.and_then(address_of));
     }
 
-    /// See the field.
-    pub(crate) fn tail(&self) -> &str {
-        self.tail.get().map_or("", String::as_str)
+    /// The text behind its lines of the log: the server as the caller wrote it, and its address.
+    pub(crate) fn tail(&self) -> String {
+        let said = String::from_utf8_lossy(self.said.as_ref().unwrap_or(&self.key));
+        self.server.get().map_or_else(String::new, |address| server_tail(&said, *address))
     }
 
     pub(crate) fn state(&self) -> Entered<'_, TcpState> {
@@ -284,11 +319,18 @@ impl Tcp {
     }
 }
 
-/// The text behind lines of the log about a server.
-pub(crate) fn server_tail(said: &str, remote: Option<&Remote>) -> String {
+pub(crate) fn address_of(remote: &Remote) -> Option<IpAddr> {
     match remote {
-        Some(Remote::Inet(address)) => format!(", upstream: {said}({})", address.ip()),
-        Some(Remote::Unix(_)) | None => format!(", upstream: {said}"),
+        Remote::Inet(address) => Some(address.ip()),
+        Remote::Unix(_) => None,
+    }
+}
+
+/// The text behind lines of the log about a server.
+pub(crate) fn server_tail(said: &str, address: Option<IpAddr>) -> String {
+    match address {
+        Some(address) => format!(", upstream: {said}({address})"),
+        None => format!(", upstream: {said}"),
     }
 }
 

@@ -13,7 +13,7 @@ use clearway_os::outgoing::{self, Carries, Remote};
 use clearway_runtime::{Datagrams, LoopRef, TaskCell, Timer};
 
 use super::conf::SocketConf;
-use super::connection::server_tail;
+use super::connection::{address_of, server_tail};
 use super::operations::{self, Target, Told, failed, reason};
 use crate::threads::{Answers, Line};
 
@@ -73,7 +73,7 @@ pub(crate) async fn set_peer(
         Ok(remote) => remote,
         Err(text) => return failed(None, text),
     };
-    let _ = udp.tail.set(server_tail(&udp.said, Some(&remote)));
+    let _ = udp.tail.set(server_tail(&udp.said, address_of(&remote)));
     match open(home, &remote, local) {
         Ok(socket) => {
             udp.state.enter().socket = Some(Arc::new(socket));

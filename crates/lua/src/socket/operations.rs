@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use clearway_base::Errno;
 use clearway_base::log::{Discard, Level, Sink};
@@ -83,8 +83,6 @@ pub(crate) struct Connecting {
     pub(crate) local: Option<SocketAddr>,
     /// The server in lines of the log.
     pub(crate) shown: String,
-    /// The server as it was said.
-    pub(crate) said: String,
     pub(crate) told: Told,
 }
 
@@ -110,8 +108,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
 }
 
 pub(crate) fn line(tcp: &Tcp, level: Level, text: String) -> Option<Line> {
-    let tail = tcp.tail();
-    tcp.conf.logs_errors.then(|| Line { level, text: text + tail })
+    tcp.conf.logs_errors.then(|| Line { level, text: text + &tcp.tail() })
 }
 
 /// The line of the log for a connection that has broken.
@@ -158,6 +155,11 @@ impl Drop for Guard {
     }
 }
 
+/// Polls something that is not waited for where it is not over at once.
+fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// Ends after so many milliseconds; begun anew after each step, unless that makes little of a difference
 /// ([`LAZY_MS`]).
 pub(crate) struct Limit {
@@ -173,9 +175,27 @@ const LAZY_MS: u64 = 300;
 
 impl Limit {
     pub(crate) fn new(home: LoopRef, ms: u64) -> Self {
-        let limit = Self { timer: Timer::new(home), home, at_ms: home.now_ms() + ms };
+        Self::with(Timer::new(home), home, ms)
+    }
+
+    fn with(timer: Timer, home: LoopRef, ms: u64) -> Self {
+        let limit = Self { timer, home, at_ms: home.now_ms() + ms };
         limit.timer.arm(limit.at_ms);
         limit
+    }
+
+    /// The limit of an operation, with the timer of its connection.
+    fn of(state: &TcpState, home: LoopRef, ms: u64) -> Self {
+        let timer = state.conn.as_ref().and_then(|conn| conn.timer.enter().take());
+        Self::with(timer.unwrap_or_else(|| Timer::new(home)), home, ms)
+    }
+
+    /// The operation is over: its connection's next one has the timer.
+    fn end(limit: Option<Self>, state: &TcpState) {
+        if let (Some(Self { timer, .. }), Some(conn)) = (limit, &state.conn) {
+            timer.rest();
+            *conn.timer.enter() = Some(timer);
+        }
     }
 
     /// Begins anew, and is this long.
@@ -226,7 +246,7 @@ pub(crate) async fn connect(mut work: Connecting) -> Answers {
         Ok(remote) => remote,
         Err(text) => return failed(None, text),
     };
-    work.tcp.note_server(&work.said, Some(&remote));
+    work.tcp.note_server(Some(&remote));
     let Some(connector) = connector() else { return failed(None, "no connector".to_owned()) };
     let limit = Limit::new(work.home, timeout_ms);
     let local = work.local.filter(|_| matches!(remote, Remote::Inet(_)));
@@ -314,8 +334,12 @@ pub(crate) type Taken = Result<(Vec<u8>, bool), (String, Vec<u8>)>;
 /// A receive operation: `reading` of its socket is Busy until it is over.
 pub(crate) struct Receiving {
     pub(crate) tcp: Arc<Tcp>,
+    home: LoopRef,
+    /// Its timeout, as it was when it began: another thread may set one for its own.
+    limit_ms: u64,
     want: Want,
-    limit: Limit,
+    /// Once it waits.
+    limit: Option<Limit>,
     guard: Guard,
     answer: fn((Taken, Option<Line>)) -> Answers,
 }
@@ -337,23 +361,79 @@ impl Receiving {
         want: Want,
         answer: fn((Taken, Option<Line>)) -> Answers,
     ) -> Self {
-        let limit = Limit::new(home, tcp.state().timeouts.read_ms);
         let guard = Guard::new(&tcp);
-        Self { tcp, want, limit, guard, answer }
+        let limit_ms = tcp.state().timeouts.read_ms;
+        Self { tcp, home, limit_ms, want, limit: None, guard, answer }
+    }
+
+    /// Takes what is there, without waiting for more.
+    pub(crate) fn poll_now(&mut self) -> Poll<Answers> {
+        debug_assert!(self.limit.is_none(), "what waits is not tried at once");
+        let tcp = Arc::clone(&self.tcp);
+        let mut state = tcp.state();
+        let mut read: Read<'_> = &mut |conn, buffer, cx| match conn {
+            Some(conn) if conn.may_have_data() => conn.poll_read(cx, buffer),
+            Some(_) => Poll::Pending,
+            None => Poll::Ready(Ok(0)),
+        };
+        let taken = ready!(at_once(|cx| self.poll_receive(&mut state, &mut read, cx)));
+        Poll::Ready(self.conclude(&mut state, taken))
     }
 
     /// Goes on with what `read` gives.
-    pub(crate) fn poll(&mut self, read: Read<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
+    pub(crate) fn poll(&mut self, mut read: Read<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
         let tcp = Arc::clone(&self.tcp);
         let mut state = tcp.state();
-        let taken = ready!(poll_receive(&tcp, &mut state, (&mut self.want, &mut self.limit), read, cx));
+        let taken = match self.poll_receive(&mut state, &mut read, cx) {
+            Poll::Ready(taken) => taken,
+            Poll::Pending => {
+                let begin = || Limit::of(&state, self.home, self.limit_ms);
+                ready!(self.limit.get_or_insert_with(begin).poll(cx));
+                Err(Broken::Timeout)
+            }
+        };
+        Poll::Ready(self.conclude(&mut state, taken))
+    }
+
+    fn poll_receive(
+        &mut self,
+        state: &mut TcpState,
+        read: &mut Read<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Vec<u8>, bool), Broken>> {
+        loop {
+            match self.want.find(&mut state.input) {
+                Found::Data(data) => return Poll::Ready(Ok((data, false))),
+                Found::Last(data) => return Poll::Ready(Ok((data, true))),
+                Found::More => {}
+            }
+            if state.input.rest().len() >= RECEIVED_BYTES_MAX {
+                return Poll::Ready(Err(Broken::TooMuch));
+            }
+            let room = self.want.missing(&state.input).clamp(self.tcp.conf.buffer_bytes, READ_BYTES_MAX);
+            match ready!(read(state.conn.as_deref(), state.input.room(room), cx)) {
+                Ok(0) => return Poll::Ready(Err(Broken::End)),
+                Ok(count) => {
+                    debug_assert!(count <= state.input.rest().len(), "what was read stands in the input");
+                    // A timeout that another thread has set meanwhile holds from here on.
+                    if let Some(limit) = &mut self.limit {
+                        limit.renew(state.timeouts.read_ms);
+                    }
+                }
+                Err(error) => return Poll::Ready(Err(Broken::Error(error))),
+            }
+        }
+    }
+
+    /// It is over.
+    fn conclude(&mut self, state: &mut TcpState, taken: Result<(Vec<u8>, bool), Broken>) -> Answers {
         debug_assert!(!self.guard.is_over, "an operation is over once");
         self.guard.is_over = true;
+        Limit::end(self.limit.take(), state);
         if state.reading == Direction::Busy {
             state.reading = Direction::Free;
         }
-        let end = conclude(&tcp, &mut state, &self.want, taken);
-        Poll::Ready((self.answer)(end))
+        (self.answer)(conclude(&self.tcp, state, &self.want, taken))
     }
 }
 
@@ -394,36 +474,6 @@ enum Broken {
     End,
     TooMuch,
     Error(io::Error),
-}
-
-fn poll_receive(
-    tcp: &Tcp,
-    state: &mut TcpState,
-    (want, limit): (&mut Want, &mut Limit),
-    read: Read<'_>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(Vec<u8>, bool), Broken>> {
-    loop {
-        match want.find(&mut state.input) {
-            Found::Data(data) => return Poll::Ready(Ok((data, false))),
-            Found::Last(data) => return Poll::Ready(Ok((data, true))),
-            Found::More => {}
-        }
-        if state.input.rest().len() >= RECEIVED_BYTES_MAX {
-            return Poll::Ready(Err(Broken::TooMuch));
-        }
-        let room = want.missing(&state.input).clamp(tcp.conf.buffer_bytes, READ_BYTES_MAX);
-        match read(state.conn.as_deref(), state.input.room(room), cx) {
-            Poll::Ready(Ok(0)) => return Poll::Ready(Err(Broken::End)),
-            Poll::Ready(Ok(count)) => {
-                debug_assert!(count <= state.input.rest().len(), "what was read stands in the input");
-                // A timeout that another thread has set meanwhile holds from here on.
-                limit.renew(state.timeouts.read_ms);
-            }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
-            Poll::Pending => return limit.poll(cx).map(|()| Err(Broken::Timeout)),
-        }
-    }
 }
 
 /// Receives from the connection of a socket.
@@ -468,9 +518,13 @@ pub(crate) fn received((taken, line): (Taken, Option<Line>)) -> Answers {
 /// A send operation: `writing` of its socket is Busy until it is over.
 pub(crate) struct Sending {
     pub(crate) tcp: Arc<Tcp>,
+    home: LoopRef,
+    /// As of [`Receiving`].
+    limit_ms: u64,
     data: Vec<u8>,
     sent: usize,
-    limit: Limit,
+    /// Once it waits.
+    limit: Option<Limit>,
     guard: Guard,
 }
 
@@ -486,52 +540,83 @@ pub(crate) type Write<'w> =
 
 impl Sending {
     pub(crate) fn new(tcp: Arc<Tcp>, home: LoopRef, data: Vec<u8>) -> Self {
-        let limit = Limit::new(home, tcp.state().timeouts.send_ms);
         let guard = Guard::new(&tcp);
-        Self { tcp, data, sent: 0, limit, guard }
+        let limit_ms = tcp.state().timeouts.send_ms;
+        Self { tcp, home, limit_ms, data, sent: 0, limit: None, guard }
+    }
+
+    /// Sends what the connection takes at once.
+    pub(crate) fn poll_now(&mut self) -> Poll<Answers> {
+        debug_assert!(self.limit.is_none(), "what waits is not tried at once");
+        let tcp = Arc::clone(&self.tcp);
+        let mut state = tcp.state();
+        let sent = ready!(at_once(|cx| self.poll_send(&state, &mut write_to, cx)));
+        Poll::Ready(self.conclude(&mut state, sent))
     }
 
     /// Goes on with what `write` takes.
     pub(crate) fn poll(&mut self, write: Write<'_>, cx: &mut Context<'_>) -> Poll<Answers> {
         let tcp = Arc::clone(&self.tcp);
-        let broken = ready!(self.poll_write(write, cx));
-        debug_assert!(!self.guard.is_over, "an operation is over once");
-        debug_assert!(broken.is_err() || self.sent == self.data.len(), "all of it is sent, or it has failed");
-        self.guard.is_over = true;
         let mut state = tcp.state();
-        if state.writing == Direction::Busy {
-            state.writing = Direction::Free;
-        }
-        Poll::Ready(match broken {
-            Ok(()) => {
-                let len = self.data.len();
-                Answers::Push(Box::new(move |stack| stack.push(len as f64)), None)
+        let sent = match self.poll_send(&state, write, cx) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => {
+                let begin = || Limit::of(&state, self.home, self.limit_ms);
+                ready!(self.limit.get_or_insert_with(begin).poll(cx));
+                Err(Broken::Timeout)
             }
-            Err(broken) => {
-                state.close_writing();
-                unsent(&tcp, broken)
-            }
-        })
+        };
+        Poll::Ready(self.conclude(&mut state, sent))
     }
 
-    fn poll_write(&mut self, write: Write<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        let tcp = Arc::clone(&self.tcp);
-        let state = tcp.state();
+    fn poll_send(
+        &mut self,
+        state: &TcpState,
+        write: Write<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Broken>> {
         while self.sent < self.data.len() {
-            match write(state.conn.as_deref(), &self.data[self.sent..], cx) {
-                Poll::Ready(Ok(count)) => {
+            match ready!(write(state.conn.as_deref(), &self.data[self.sent..], cx)) {
+                Ok(count) => {
                     self.sent += count;
                     assert!(self.sent <= self.data.len(), "a socket takes no more than it is given");
-                    self.limit.renew(state.timeouts.send_ms);
+                    if let Some(limit) = &mut self.limit {
+                        limit.renew(state.timeouts.send_ms);
+                    }
                 }
-                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::NotConnected => {
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                     return Poll::Ready(Err(Broken::End));
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(Broken::Error(error))),
-                Poll::Pending => return self.limit.poll(cx).map(|()| Err(Broken::Timeout)),
+                Err(error) => return Poll::Ready(Err(Broken::Error(error))),
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// It is over.
+    fn conclude(&mut self, state: &mut TcpState, sent: Result<(), Broken>) -> Answers {
+        debug_assert!(!self.guard.is_over, "an operation is over once");
+        debug_assert!(sent.is_err() || self.sent == self.data.len(), "all of it is sent, or it has failed");
+        self.guard.is_over = true;
+        Limit::end(self.limit.take(), state);
+        if state.writing == Direction::Busy {
+            state.writing = Direction::Free;
+        }
+        match sent {
+            Ok(()) => Answers::Number(self.data.len() as f64),
+            Err(broken) => {
+                state.close_writing();
+                unsent(&self.tcp, broken)
+            }
+        }
+    }
+}
+
+/// Writes to the connection of a socket.
+fn write_to(conn: Option<&Conn>, data: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    match conn {
+        Some(conn) => conn.poll_write(cx, data),
+        None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
     }
 }
 
@@ -551,14 +636,5 @@ fn unsent(tcp: &Tcp, broken: Broken) -> Answers {
 
 /// Sends all of it over the connection of a socket.
 pub(crate) async fn send(mut sending: Sending) -> Answers {
-    poll_fn(|cx| {
-        sending.poll(
-            &mut |conn, data, cx| match conn {
-                Some(conn) => conn.poll_write(cx, data),
-                None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-            },
-            cx,
-        )
-    })
-    .await
+    poll_fn(|cx| sending.poll(&mut write_to, cx)).await
 }

@@ -1,26 +1,22 @@
 //! Connections that are put aside for the next `connect` to the same server, one pool for each key, and how
 //! many connections a key may have. All VMs of a loop share theirs, and those of the next configuration find
-//! them again ([`LoopPools::of`]): a reload costs no connection. Connections end, and idle ones are looked
-//! after, in tasks of their own, which know no lock.
+//! them again ([`LoopPools::of`]): a reload costs no connection. Keepers look after the connections meanwhile
+//! (`keeper`), in tasks that do not know the lock of the pools.
 //!
-//! 1. A connection that counts has a [`Ticket`]; where that is dropped, the first that waits is told, and
-//!    tries again.
-//! 2. An idle connection leaves ALIVE once: `connect` takes it, or its task ends it. The one that has changed
-//!    the state has the connection.
+//! A connection that counts has a [`Ticket`]; where that is dropped, the first that waits is told, and tries
+//! again.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use clearway_base::log::{Level, Sink, Verbatim};
-use clearway_runtime::{LoopRef, Tag, Timer};
+use clearway_runtime::LoopRef;
 use crossbeam_queue::SegQueue;
 
 use super::connection::Conn;
+use super::keeper::{Keeper, Taken};
 use crate::waiter::{Bell, Waiter};
 
 /// Keys of a loop that have connections, before those without are forgotten.
@@ -64,8 +60,9 @@ impl LoopPools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.enter().by_key.get(key).is_some_and(|pool| !pool.is_over())
+    /// The pool of a key.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Arc<Pool>> {
+        self.enter().by_key.get(key).filter(|pool| !pool.is_over()).cloned()
     }
 
     /// Makes the pool of a key with this size, if there is none.
@@ -74,49 +71,25 @@ impl LoopPools {
         key: &[u8],
         limits: (usize, Option<usize>),
         sink: Option<&Arc<dyn Sink>>,
-    ) -> IsNew {
+    ) -> (Arc<Pool>, IsNew) {
         self.enter().open(key, limits, sink)
     }
 
     /// Connections of a key, idle ones included.
     pub(crate) fn connections(&self, key: &[u8]) -> usize {
-        self.enter().by_key.get(key).map_or(0, |pool| pool.shared.connections.load(Ordering::SeqCst))
+        self.enter().by_key.get(key).map_or(0, |pool| pool.connections.load(Ordering::SeqCst))
     }
 
     /// A connection that was put aside, or leave to make one.
     pub(crate) fn room(&self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
         self.enter().room(key, home, limit_ms)
     }
-
-    /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
-    /// ends where there are too many.
-    pub(crate) fn keep(&self, key: &[u8], conn: Arc<Conn>, used: u32, limit_ms: u64) {
-        let home = conn.home();
-        let (idle, oldest, waiter, shared) = {
-            let mut pools = self.enter();
-            if HAVE_ENDED.load(Ordering::SeqCst) {
-                return;
-            }
-            let Some(pool) = pools.by_key.get_mut(key) else { return };
-            pool.stage = PoolStage::Used;
-            let shared = Arc::clone(&pool.shared);
-            conn.count(|| Ticket::of(&shared));
-            let Some(conn) = shared.give(conn, used) else { return };
-            let (waiter, bell) = Waiter::new(home, None);
-            let conn = ArcSwapOption::new(Some(conn));
-            let idle = Arc::new(Idle { state: AtomicU8::new(ALIVE), conn, used, bell });
-            let oldest = pool.put(&idle);
-            (idle, oldest, waiter, shared)
-        };
-        drop(oldest.and_then(|oldest| oldest.leave(DEAD)));
-        home.spawn_bound(Tag::NONE, look_after(idle, waiter, shared, limit_ms));
-    }
 }
 
 /// See [`LoopPools`].
 #[derive(Default)]
 struct Pools {
-    by_key: HashMap<Vec<u8>, Pool>,
+    by_key: HashMap<Vec<u8>, Arc<Pool>>,
     swept: usize,
 }
 
@@ -130,13 +103,15 @@ impl Drop for Pools {
 impl Pools {
     /// All that are put aside end.
     fn end(&mut self) {
-        for idle in self.by_key.values_mut().flat_map(|pool| pool.idle.drain(..)) {
-            drop(idle.leave(DEAD));
+        for pool in self.by_key.values() {
+            let idle = std::mem::take(&mut *pool.idle());
+            idle.iter().for_each(|keeper| keeper.end());
         }
     }
 }
 
-/// Set before the pools are looked through, and looked at behind their locks: what is put aside later is not.
+/// Set before pools are looked through, and looked at behind the locks of what they have idle: what is put
+/// aside later is not.
 static HAVE_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The process ends: connections that are put aside hold it no longer. Any thread.
@@ -147,60 +122,97 @@ pub fn end_connections() {
     }
 }
 
-/// Whether a pool has had a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PoolStage {
-    Made,
-    Used,
-}
-
 /// The pool of one key.
-struct Pool {
-    size: usize,
-    stage: PoolStage,
-    /// The one that was used last is at the end.
-    idle: Vec<Arc<Idle>>,
-    shared: Arc<Shared>,
-}
-
-impl Pool {
-    /// Whether its last connection has ended, and nothing waits: the next one of its name has limits of its
-    /// own.
-    fn is_over(&self) -> bool {
-        let Shared { connections, waiting, .. } = &*self.shared;
-        self.stage == PoolStage::Used && connections.load(Ordering::SeqCst) == 0 && waiting.is_empty()
-    }
-
-    /// Has one more; the oldest where that is one too many.
-    fn put(&mut self, idle: &Arc<Idle>) -> Option<Arc<Idle>> {
-        self.idle.retain(|idle| idle.is_alive());
-        let oldest = (self.idle.len() >= self.size.max(1)).then(|| self.idle.remove(0));
-        self.idle.push(Arc::clone(idle));
-        debug_assert!(self.idle.len() <= self.size.max(1), "so many connections are put aside at most");
-        oldest
-    }
-}
-
-/// The part that tasks of connections know.
-struct Shared {
+pub(crate) struct Pool {
     key: Vec<u8>,
+    size: usize,
     /// Takes lines of idle connections.
     sink: Option<Arc<dyn Sink>>,
     /// How many may wait for a connection to end, if there is such a limit.
     backlog: Option<usize>,
+    /// Whether it has had a connection.
+    is_used: AtomicBool,
     /// Idle ones included.
     connections: AtomicUsize,
     waiting: SegQueue<Arc<LinePlace>>,
+    /// Keepers of connections that were put aside; the one that was used last is at the end. The lock is
+    /// free, as that of [`LoopPools`] is.
+    idle: Mutex<Vec<Arc<Keeper>>>,
 }
 
-/// The place of a `connect` that waits for a connection of its key.
-struct LinePlace {
-    bell: Bell,
-    /// The connection that it is given, and how often that was used.
-    conn: ArcSwapOption<(Arc<Conn>, u32)>,
-}
+impl Pool {
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Keeper>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Shared {
+    /// Whether its last connection has ended, and nothing waits: the next one of its name has limits of its
+    /// own.
+    fn is_over(&self) -> bool {
+        self.is_used.load(Ordering::SeqCst)
+            && self.connections.load(Ordering::SeqCst) == 0
+            && self.waiting.is_empty()
+    }
+
+    /// Puts a connection aside, for so long at most (0: for as long as its peer keeps it); the oldest one
+    /// ends where there are too many.
+    pub(crate) fn keep(self: &Arc<Self>, conn: Arc<Conn>, used: u32, limit_ms: u64) {
+        conn.count(|| Ticket::of(self));
+        debug_assert!(
+            conn.pool().is_some_and(|pool| Arc::ptr_eq(&pool, self)),
+            "a connection counts in the pool that keeps it"
+        );
+        self.is_used.store(true, Ordering::SeqCst);
+        // Before the lock: it may take a system call.
+        if !conn.watch() {
+            return;
+        }
+        let (keeper, is_new, oldest) = {
+            let mut idle = self.idle();
+            if HAVE_ENDED.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(conn) = self.give(conn, used) else { return };
+            let (keeper, is_new) = Keeper::of(&conn, self.sink.as_ref());
+            keeper.put(conn, used, limit_ms);
+            let oldest = self.add(&mut idle, &keeper);
+            (keeper, is_new, oldest)
+        };
+        if is_new == IsNew::Yes {
+            keeper.begin();
+        }
+        if let Some(oldest) = oldest {
+            oldest.end();
+        }
+    }
+
+    /// Has one more; the oldest where that is one too many.
+    fn add(&self, idle: &mut Vec<Arc<Keeper>>, keeper: &Arc<Keeper>) -> Option<Arc<Keeper>> {
+        let most = self.size.max(1);
+        if idle.len() >= most {
+            idle.retain(|keeper| !keeper.is_over());
+        }
+        let oldest = (idle.len() >= most).then(|| idle.remove(0));
+        idle.push(Arc::clone(keeper));
+        debug_assert!(idle.len() <= most, "so many connections are put aside at most");
+        oldest
+    }
+
+    /// Takes the connection that was used last, and how often that was.
+    fn take(&self) -> Option<(Arc<Conn>, u32)> {
+        let mut idle = self.idle();
+        let mut busy = Vec::new();
+        let taken = loop {
+            let Some(keeper) = idle.pop() else { break None };
+            match keeper.take() {
+                Taken::Conn(conn, used) => break Some((conn, used)),
+                Taken::Nothing => {}
+                Taken::Busy => busy.push(keeper),
+            }
+        };
+        idle.append(&mut busy);
+        taken
+    }
+
     /// Tells the first that waits that a connection has ended.
     fn tell(&self) {
         while let Some(place) = self.waiting.pop() {
@@ -229,11 +241,18 @@ impl Shared {
     }
 }
 
+/// The place of a `connect` that waits for a connection of its key.
+struct LinePlace {
+    bell: Bell,
+    /// The connection that it is given, and how often that was used.
+    conn: ArcSwapOption<(Arc<Conn>, u32)>,
+}
+
 /// A `connect` that waits.
 pub(crate) struct Queued {
     waiter: Waiter,
     place: Arc<LinePlace>,
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
 }
 
 /// The connection that it gets in the end.
@@ -245,24 +264,29 @@ pub(crate) enum Given {
 impl Queued {
     /// Waits; nothing is given where its time is over.
     pub(crate) async fn wait(self) -> Option<Given> {
-        let Self { waiter, place, shared } = self;
+        let Self { waiter, place, pool } = self;
         if !waiter.await {
             return None;
         }
         Some(match place.conn.swap(None) {
             Some(given) => Given::Conn(Arc::clone(&given.0), given.1),
-            None => Given::Leave(Ticket::of(&shared)),
+            None => Given::Leave(Ticket::of(&pool)),
         })
     }
 }
 
 /// A place among the connections of the pool (rule 1).
-pub(crate) struct Ticket(Arc<Shared>);
+pub(crate) struct Ticket(Arc<Pool>);
 
 impl Ticket {
-    fn of(shared: &Arc<Shared>) -> Self {
-        shared.connections.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(shared))
+    fn of(pool: &Arc<Pool>) -> Self {
+        pool.connections.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(pool))
+    }
+
+    /// The pool of its connection, which is there for as long as that.
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.0
     }
 }
 
@@ -278,35 +302,6 @@ impl Drop for Ticket {
     }
 }
 
-const ALIVE: u8 = 0;
-const TAKEN: u8 = 1;
-const DEAD: u8 = 2;
-
-/// A connection that waits for its next use.
-struct Idle {
-    state: AtomicU8,
-    conn: ArcSwapOption<Conn>,
-    /// How often it was used before.
-    used: u32,
-    bell: Bell,
-}
-
-impl Idle {
-    /// Leaves the wait with this outcome (rule 2).
-    fn leave(&self, to: u8) -> Option<Arc<Conn>> {
-        debug_assert!(matches!(to, TAKEN | DEAD), "a connection that has left does not come back");
-        let left = self.state.compare_exchange(ALIVE, to, Ordering::SeqCst, Ordering::SeqCst);
-        let conn = left.is_ok().then(|| self.conn.swap(None))?;
-        debug_assert!(conn.is_some(), "the one that changes the state has the connection");
-        self.bell.ring();
-        conn
-    }
-
-    fn is_alive(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == ALIVE
-    }
-}
-
 /// Whether a connection may be made.
 pub(crate) enum Room {
     /// An idle connection, and how often it was used.
@@ -319,7 +314,7 @@ pub(crate) enum Room {
     Full,
 }
 
-/// Whether a pool was made.
+/// Whether a pool, or a keeper, was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IsNew {
     No,
@@ -332,91 +327,53 @@ impl Pools {
         key: &[u8],
         (size, backlog): (usize, Option<usize>),
         sink: Option<&Arc<dyn Sink>>,
-    ) -> IsNew {
-        if self.by_key.get(key).is_some_and(|pool| !pool.is_over()) {
-            return IsNew::No;
+    ) -> (Arc<Pool>, IsNew) {
+        if let Some(pool) = self.by_key.get(key).filter(|pool| !pool.is_over()) {
+            return (Arc::clone(pool), IsNew::No);
         }
         if self.by_key.len() >= 2 * self.swept.max(KEYS_MIN) {
             self.by_key.retain(|_, pool| !pool.is_over());
             self.swept = self.by_key.len();
         }
-        let shared = Arc::new(Shared {
+        let pool = Arc::new(Pool {
             key: key.to_vec(),
+            size,
             sink: sink.cloned(),
             backlog,
+            is_used: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             waiting: SegQueue::new(),
+            idle: Mutex::default(),
         });
-        let pool = Pool { size, stage: PoolStage::Made, idle: Vec::new(), shared };
-        let before = self.by_key.insert(key.to_vec(), pool);
+        let before = self.by_key.insert(key.to_vec(), Arc::clone(&pool));
         debug_assert!(before.is_none_or(|pool| pool.is_over()), "a key has one pool");
-        IsNew::Yes
+        (pool, IsNew::Yes)
     }
 
     fn room(&mut self, key: &[u8], home: LoopRef, limit_ms: u64) -> Room {
-        let Some(pool) = self.by_key.get_mut(key).filter(|pool| !pool.is_over()) else {
+        let Some(pool) = self.by_key.get(key).filter(|pool| !pool.is_over()) else {
             return Room::New(None);
         };
-        while let Some(idle) = pool.idle.pop() {
-            if let Some(conn) = idle.leave(TAKEN) {
-                return Room::Idle(conn, idle.used);
-            }
+        if let Some((conn, used)) = pool.take() {
+            return Room::Idle(conn, used);
         }
-        let shared = &pool.shared;
-        if let Some(backlog) = shared.backlog
-            && shared.connections.load(Ordering::SeqCst) >= pool.size
+        if let Some(backlog) = pool.backlog
+            && pool.connections.load(Ordering::SeqCst) >= pool.size
         {
-            for place in (0..shared.waiting.len()).map_while(|_| shared.waiting.pop()) {
+            for place in (0..pool.waiting.len()).map_while(|_| pool.waiting.pop()) {
                 if place.bell.is_waited_for() {
-                    shared.waiting.push(place);
+                    pool.waiting.push(place);
                 }
             }
-            if shared.waiting.len() >= backlog {
+            if pool.waiting.len() >= backlog {
                 return Room::Full;
             }
             let (waiter, bell) = Waiter::new(home, Some(limit_ms));
             let place = Arc::new(LinePlace { bell, conn: ArcSwapOption::empty() });
-            shared.waiting.push(Arc::clone(&place));
-            return Room::Later(Queued { waiter, place, shared: Arc::clone(shared) });
+            pool.waiting.push(Arc::clone(&place));
+            return Room::Later(Queued { waiter, place, pool: Arc::clone(pool) });
         }
-        pool.stage = PoolStage::Used;
-        Room::New(Some(Ticket::of(&pool.shared)))
-    }
-}
-
-/// Ends an idle connection whose peer has ended it or sends something, or whose time is over.
-async fn look_after(idle: Arc<Idle>, waiter: Waiter, shared: Arc<Shared>, limit_ms: u64) {
-    let home = idle.conn.load().as_ref().map(|conn| conn.home()).filter(|_| limit_ms > 0);
-    let timer = home.map(|home| {
-        let timer = Timer::new(home);
-        timer.arm(home.now_ms() + limit_ms);
-        timer
-    });
-    let (mut waiter, mut byte) = (pin!(waiter), Vec::with_capacity(1));
-    let is_to_end = poll_fn(|cx| match waiter.as_mut().poll(cx) {
-        Poll::Ready(_) => Poll::Ready(false),
-        Poll::Pending => poll_over((&idle, &shared), timer.as_ref(), &mut byte, cx).map(|()| true),
-    })
-    .await;
-    if is_to_end {
-        shared.log(format_args!("lua tcp socket keepalive close handler"));
-        drop(idle.leave(DEAD));
-    }
-}
-
-fn poll_over(
-    (idle, shared): (&Idle, &Shared),
-    timer: Option<&Timer>,
-    byte: &mut Vec<u8>,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    if timer.is_some_and(|timer| timer.poll_expired(cx).is_ready()) {
-        shared.log(format_args!("lua tcp socket keepalive max idle timeout"));
-        return Poll::Ready(());
-    }
-    match idle.conn.load_full() {
-        Some(conn) if idle.is_alive() => conn.poll_read(cx, byte).map(drop),
-        // It was taken, which rings.
-        _ => Poll::Pending,
+        pool.is_used.store(true, Ordering::SeqCst);
+        Room::New(Some(Ticket::of(pool)))
     }
 }
