@@ -167,6 +167,38 @@ fn captures_are_requests_of_their_own() {
 
 #[test]
 #[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn captures_have_heads_of_their_own() {
+    let server = server(
+        "",
+        "location = /head { content_by_lua_block { ngx.print(ngx.var.http_x or '-') } }
+         location = /change {
+             content_by_lua_block {
+                 ngx.req.set_header('X', 'changed')
+                 ngx.print(ngx.var.http_x, ngx.location.capture('/head').body)
+             }
+         }
+         location = /heads {
+             content_by_lua_block {
+                 local function get(path) ngx.print(ngx.location.capture(path).body, ' ') end
+                 get('/head') get('/change') get('/head')
+                 ngx.req.set_header('X', 'own')
+                 get('/head') get('/change') get('/head')
+                 ngx.print(ngx.var.http_x)
+             }
+         }
+         location = /moved { content_by_lua_block { ngx.header.Location = '/x' ngx.print('m') } }
+         location = /lines {
+             content_by_lua_block { ngx.print(ngx.location.capture('/moved').header.Location) }
+         }",
+    );
+    check(
+        &server,
+        &[("/heads", 200, "- changedchanged - own changedchanged own own"), ("/lines", 200, "/x")],
+    );
+}
+
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
 fn timers_run_without_a_request() {
     let server = server(
         "lua_shared_dict d 1m; lua_max_pending_timers 3;

@@ -15,7 +15,7 @@ use clearway_luajit::{Call, Fault, Raise, Reference, Returns, Stack, Value};
 use clearway_message::{Method, uri};
 use clearway_runtime::TaskCell;
 
-use super::header::lines_of;
+use super::header::each_line;
 use super::request::METHODS;
 use super::room::{Install, put};
 use super::{args, output::ANSWERING};
@@ -56,7 +56,38 @@ struct Changes {
 }
 
 /// The head of the response of a subrequest that has ended.
-type Lines = Arc<TaskCell<Pairs>>;
+type Lines = Arc<TaskCell<Head>>;
+
+/// The lines of a head, one behind the other.
+#[derive(Default)]
+struct Head {
+    bytes: Vec<u8>,
+    /// The lengths of each name and value.
+    lens: Vec<(usize, usize)>,
+}
+
+impl Head {
+    fn of(head: &ResponseHead<'_>) -> Self {
+        let mut lines = Self::default();
+        each_line(head, |name, value| {
+            lines.bytes.extend_from_slice(name);
+            lines.bytes.extend_from_slice(value);
+            lines.lens.push((name.len(), value.len()));
+        });
+        lines
+    }
+
+    fn each(&self, mut take: impl FnMut(&[u8], &[u8])) {
+        let mut rest = &self.bytes[..];
+        for &(name, value) in &self.lens {
+            let (line, behind) = rest.split_at(name + value);
+            let (name, value) = line.split_at(name);
+            take(name, value);
+            rest = behind;
+        }
+        debug_assert!(rest.is_empty(), "all bytes belong to lines");
+    }
+}
 
 /// Names and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -296,7 +327,7 @@ fn subrequest(wanted: Wanted, most_bytes: u64, slot: Option<Arc<Slot>>, lines: L
             None => request.leave_out_body(),
         }
     };
-    let conclude = move |head: &ResponseHead<'_>| *lines.enter() = lines_of(head);
+    let conclude = move |head: &ResponseHead<'_>| *lines.enter() = Head::of(head);
     Subrequest {
         asking: Asking::With(method),
         delivery: Delivery::Captured { most_bytes },
@@ -363,13 +394,13 @@ fn push_response(stack: &mut Stack<'_>, outcome: &SubrequestOutcome, lines: &Lin
     stack.raw_set_field(-2, "body");
     stack.push(ended.is_err());
     stack.raw_set_field(-2, "truncated");
-    let lines = std::mem::take(&mut *lines.enter());
-    stack.push_table(0, lines.len());
-    for (name, value) in &lines {
-        stack.push(&name[..]);
-        stack.push(&value[..]);
+    let lines = lines.enter();
+    stack.push_table(0, lines.lens.len());
+    lines.each(|name, value| {
+        stack.push(name);
+        stack.push(value);
         args::add(stack);
-    }
+    });
     stack.raw_set_field(-2, "header");
     debug_assert_eq!(stack.len(), height + 1, "a response is one table");
 }

@@ -1,5 +1,7 @@
 //! `ngx.header` and `ngx.resp.get_headers`: lines of the response's head.
 
+use std::borrow::Cow;
+
 use clearway_base::date::{http_date, parse_http_date};
 use clearway_base::log::Level;
 use clearway_http::{HeaderName, ResponseHead};
@@ -75,24 +77,27 @@ fn index(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// The values of a line of the head, in any case.
 pub(super) fn values_of(head: &ResponseHead<'_>, name: &[u8]) -> Vec<Vec<u8>> {
-    let text = |text: &Option<clearway_http::Text<'_>>| text.iter().map(|text| text.to_vec()).collect();
-    let lower = name.to_ascii_lowercase();
-    let kept: Vec<Vec<u8>> = match &lower[..] {
+    match apart(head, &name.to_ascii_lowercase()) {
+        Some(value) => vec![value.into_owned()],
+        None => head.headers.named(HeaderName::new(name)).map(<[u8]>::to_vec).collect(),
+    }
+}
+
+/// The value of a line that the head has apart from its list, by its name in lower case.
+fn apart<'h>(head: &'h ResponseHead<'_>, name: &[u8]) -> Option<Cow<'h, [u8]>> {
+    let text = |text: &'h Option<clearway_http::Text<'_>>| text.as_ref().map(|text| Cow::Borrowed(&text[..]));
+    match name {
         b"content-type" => match (&head.content_type, &head.charset) {
-            (Some(kind), Some(charset)) => vec![[kind, &b"; charset="[..], charset].concat()],
+            (Some(kind), Some(charset)) => Some([kind, &b"; charset="[..], charset].concat().into()),
             (kind, _) => text(kind),
         },
-        b"content-length" => head.content_length.iter().map(|len| len.to_string().into_bytes()).collect(),
-        b"last-modified" => head.last_modified.iter().map(|&time| http_date(time).to_vec()).collect(),
+        b"content-length" => head.content_length.map(|len| len.to_string().into_bytes().into()),
+        b"last-modified" => head.last_modified.map(|time| http_date(time).to_vec().into()),
         b"location" => text(&head.location),
         b"etag" => text(&head.etag),
         b"content-encoding" => text(&head.content_encoding),
-        _ => Vec::new(),
-    };
-    if !kept.is_empty() {
-        return kept;
+        _ => None,
     }
-    head.headers.named(HeaderName::new(name)).map(<[u8]>::to_vec).collect()
 }
 
 fn new_index(call: &mut Call<'_>) -> Result<Returns, Raise> {
@@ -208,7 +213,7 @@ fn bad_value(call: &mut Call<'_>, _: &[u8]) -> Raise {
 
 /// Whether the values can be set.
 fn set(head: &mut ResponseHead<'_>, name: &[u8], values: &[Vec<u8>]) -> bool {
-    let last = || values.last().cloned().map(std::borrow::Cow::Owned);
+    let last = || values.last().cloned().map(Cow::Owned);
     match &name.to_ascii_lowercase()[..] {
         b"content-type" => set_content_type(head, values.last()),
         b"content-length" => match values.last() {
@@ -262,14 +267,28 @@ fn set_content_type(head: &mut ResponseHead<'_>, value: Option<&Vec<u8>>) {
     head.content_type = Some(value.clone().into());
 }
 
-/// The lines of a head, by name and value.
-pub(super) fn lines_of(head: &ResponseHead<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    for name in ["Content-Type", "Content-Length", "Last-Modified", "Location", "ETag", "Content-Encoding"] {
-        let values = values_of(head, name.as_bytes());
-        lines.extend(values.into_iter().map(|value| (name.as_bytes().to_vec(), value)));
+/// Gives out the lines of a head, by name and value.
+pub(super) fn each_line(head: &ResponseHead<'_>, mut take: impl FnMut(&[u8], &[u8])) {
+    const APART: [(&[u8], &[u8]); 6] = [
+        (b"content-type", b"Content-Type"),
+        (b"content-length", b"Content-Length"),
+        (b"last-modified", b"Last-Modified"),
+        (b"location", b"Location"),
+        (b"etag", b"ETag"),
+        (b"content-encoding", b"Content-Encoding"),
+    ];
+    for (lower, name) in APART {
+        if let Some(value) = apart(head, lower) {
+            take(name, &value);
+        }
     }
-    lines.extend(head.headers.iter().map(|line| (line.name.to_vec(), line.value.to_vec())));
+    head.headers.iter().for_each(|line| take(line.name, line.value));
+}
+
+/// The lines of a head, by name and value.
+fn lines_of(head: &ResponseHead<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut lines = Vec::new();
+    each_line(head, |name, value| lines.push((name.to_vec(), value.to_vec())));
     lines
 }
 
