@@ -26,12 +26,9 @@ local function status_of(thread)
     return known or status(thread)
 end
 
--- Yields to the server, across the coroutines that the user has made; where nothing waits it is Lua's own.
-function coroutine._yield(...)
-    if may_wait() then
-        return yield(mark)
-    end
-    return yield(...)
+-- Yields to the server, across the coroutines that the user has made.
+function coroutine._yield()
+    return yield(mark)
 end
 
 local pass

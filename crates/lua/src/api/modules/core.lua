@@ -358,7 +358,7 @@ end
 local VERIFIED = { [VERSION] = true }
 local TAKEN = {}
 for name in ("base base64 exit hash misc ndk param phase regex request response shdict socket time uri utils "
-    .. "var worker ctx coroutine"):gmatch("%w+") do
+    .. "var worker ctx"):gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
 for name in ("balancer base64 core errlog ocsp pipe process proxyssl re req resp semaphore ssl "
