@@ -228,6 +228,8 @@ pub struct Current<'a> {
     /// How many operations may still be done within the run as they need not wait; more of them yield, so
     /// that others have their turn.
     pub(crate) at_once_left: u32,
+    /// Whether debug lines go anywhere, once that was asked.
+    debugged: Option<bool>,
     /// The purpose of code that runs for no request.
     pub(crate) alone: Option<&'a Arc<Alone>>,
     /// State of code that runs once, without a request.
@@ -385,6 +387,7 @@ impl<'a> Current<'a> {
             args: Args::None,
             threads: None,
             at_once_left: 0,
+            debugged: None,
             alone: None,
             own: None,
         }
@@ -447,6 +450,18 @@ impl<'a> Current<'a> {
     pub fn is_logged(&mut self, level: Level) -> bool {
         self.sink.is_some_and(|sink| sink.enabled(level))
             || self.scene(|scene| scene.request().logs(level)).unwrap_or(false)
+    }
+
+    /// Whether debug lines go anywhere: for what runs so often that even this is asked once.
+    pub(crate) fn is_debugged(&mut self) -> bool {
+        match self.debugged {
+            Some(is_debugged) => is_debugged,
+            None => {
+                let is_debugged = self.is_logged(Level::Debug);
+                self.debugged = Some(is_debugged);
+                is_debugged
+            }
+        }
     }
 
     /// Writes a line to the error log: of the request, with what is known of it, or of the server.

@@ -398,7 +398,12 @@ impl<'vm> Stack<'vm> {
         if at > self.len() {
             return Value::Nil;
         }
-        let slot = self.slot(at);
+        self.value(self.slot(at))
+    }
+
+    /// The value in a slot that is there.
+    #[inline]
+    fn value(&self, slot: c_int) -> Value<'_> {
         // SAFETY: a slot that is there; each is asked for what its type says it is.
         unsafe {
             match self.raw_type(slot) {
@@ -496,6 +501,28 @@ impl<'vm> Stack<'vm> {
         self.reserve(1);
         // SAFETY: a table, and room.
         unsafe { ffi::lua_rawgeti(self.state, slot, index) };
+    }
+
+    /// Looks at items of a table's list, without metamethods.
+    pub fn look_at_items<T, const COUNT: usize>(
+        &mut self,
+        table: i32,
+        items: [i32; COUNT],
+        look: impl Fn(Value<'_>) -> T,
+    ) -> [T; COUNT] {
+        let slot = self.table(table);
+        self.reserve(COUNT as i32);
+        let (state, len) = (self.state, self.len());
+        let mut above = len;
+        let seen = items.map(|index| {
+            above += 1;
+            // SAFETY: a table, and room; the value is there until all have been looked at.
+            unsafe { ffi::lua_rawgeti(state, slot, index) };
+            look(self.value(above))
+        });
+        // SAFETY: what was pushed goes again.
+        unsafe { ffi::lua_settop(state, len) };
+        seen
     }
 
     /// Has a field of a table be the topmost value, which goes; without metamethods.

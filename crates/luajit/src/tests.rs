@@ -40,6 +40,22 @@ fn run_for<C: Context>(vm: &mut Vm, code: &str, context: &mut C::Of<'_>) -> Resu
 }
 
 #[test]
+fn items_of_a_table_are_looked_at_together() {
+    let mut vm = vm();
+    let function = vm.load(b"return { 'a', 2, nil, true }", c"=test").unwrap();
+    let mut stack = vm.enter();
+    stack.push(&function);
+    stack.call(0, Some(1)).unwrap();
+    let len = stack.len();
+    let seen = stack.look_at_items(-1, [4, 1, 3, 2], |value| format!("{value:?}"));
+    assert_eq!(
+        seen.map(|value| value.split('(').next().unwrap().to_owned()),
+        ["Boolean", "Text", "Nil", "Number"]
+    );
+    assert_eq!(stack.len(), len, "nothing is left behind");
+}
+
+#[test]
 fn errors_come_back_with_their_line_and_traceback() {
     let mut vm = vm();
     assert_eq!(run(&mut vm, "return 6 * 7").unwrap(), "42");

@@ -82,18 +82,24 @@ pub(super) fn refuse(call: &mut Call<'_>, text: &str) -> Result<Returns, Raise> 
 }
 
 pub(super) fn log(call: &mut Call<'_>, level: Level, text: std::fmt::Arguments<'_>) -> Result<(), Raise> {
-    current(call, |current| current.log(level, text))
+    current(call, |current| {
+        if level != Level::Debug || current.is_debugged() {
+            current.log(level, text);
+        }
+    })
 }
 
 /// The number in a field of the socket's table.
 pub(super) fn field(call: &mut Call<'_>, at: i32) -> Option<f64> {
-    call.stack.raw_item(1, at);
-    let number = match call.stack.get(-1) {
+    let [number] = call.stack.look_at_items(1, [at], number_in);
+    number
+}
+
+fn number_in(value: Value<'_>) -> Option<f64> {
+    match value {
         Value::Number(number) => Some(number),
         _ => None,
-    };
-    call.stack.pop(1);
-    number
+    }
 }
 
 /// Bits for a socket's number in the value that identifies it.
@@ -113,13 +119,15 @@ fn shown_address(owner: u64, number: usize) -> usize {
 
 /// The number of the table's socket.
 fn number_of(call: &mut Call<'_>) -> Option<usize> {
-    call.stack.raw_item(1, 1);
-    let shown = match call.stack.get(-1) {
+    let [shown] = call.stack.look_at_items(1, [1], shown_in);
+    shown
+}
+
+fn shown_in(value: Value<'_>) -> Option<usize> {
+    match value {
         Value::Address(shown) => (shown & NUMBER_MASK).checked_sub(1),
         _ => None,
-    };
-    call.stack.pop(1);
-    shown
+    }
 }
 
 /// The socket that C code identifies by `shown`; `None` if it does not belong to this request.
@@ -139,7 +147,8 @@ pub(super) fn check_table(call: &mut Call<'_>) -> Result<(), Raise> {
 /// The table's socket; `None` if it is closed.
 pub(super) fn find(call: &mut Call<'_>) -> Result<Option<Arc<Tcp>>, Raise> {
     check_table(call)?;
-    let (Some(number), Some(owner)) = (number_of(call), field(call, 2)) else { return Ok(None) };
+    let [number, owner] = call.stack.look_at_items(1, [1, 2], |value| (shown_in(value), number_in(value)));
+    let (Some(number), Some(owner)) = (number.0, owner.1) else { return Ok(None) };
     find_in(call, (number, owner), |sockets| &mut sockets.tcp)
 }
 
@@ -186,10 +195,11 @@ pub(super) fn forget(call: &mut Call<'_>) -> Result<(), Raise> {
 
 pub(super) fn timeouts(call: &mut Call<'_>, conf: &SocketConf) -> Timeouts {
     let ms = |ms: Option<f64>, default_ms| ms.filter(|ms| *ms > 0.0).map_or(default_ms, |ms| ms as u64);
+    let [connect, send, read] = call.stack.look_at_items(1, [4, 5, 8], number_in);
     Timeouts {
-        connect_ms: ms(field(call, 4), conf.connect_timeout_ms),
-        send_ms: ms(field(call, 5), conf.send_timeout_ms),
-        read_ms: ms(field(call, 8), conf.read_timeout_ms),
+        connect_ms: ms(connect, conf.connect_timeout_ms),
+        send_ms: ms(send, conf.send_timeout_ms),
+        read_ms: ms(read, conf.read_timeout_ms),
     }
 }
 

@@ -102,13 +102,11 @@ pub(super) fn connect_to(call: &mut Call<'_>) -> Result<Returns, Raise> {
 
 /// The local address (`bind`); port 0 is any port.
 pub(super) fn local_address(call: &mut Call<'_>) -> Option<SocketAddr> {
-    let port = field(call, 12).map_or(0, |port| port as u16);
-    call.stack.raw_item(1, 11);
-    let address: Option<IpAddr> = match call.stack.get(-1) {
+    let [address] = call.stack.look_at_items(1, [11], |value| match value {
         Value::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         _ => None,
-    };
-    call.stack.pop(1);
+    });
+    let port = address.and_then(|_: IpAddr| field(call, 12)).map_or(0, |port| port as u16);
     address.map(|ip| SocketAddr::new(ip, port))
 }
 
