@@ -5,8 +5,9 @@
 //! resumed when the others had their turn. A body is waited for by all threads together, as reading it takes
 //! the request.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -194,9 +195,10 @@ enum Event {
     Ended(Ended),
     /// All threads wait until the body is there for this one.
     Body(Number),
-    /// Something is waited for, so the task is to be bound.
-    Waits,
 }
+
+/// Binds the task where something is waited for.
+type Bind = fn(&mut Context<'_>) -> Poll<()>;
 
 /// The threads of one run.
 pub(crate) struct Schedule {
@@ -254,13 +256,10 @@ impl Schedule {
         start: Start<'_>,
     ) -> Ended {
         let ended = loop {
-            match poll_fn(|cx| self.poll(ground, chosen, start, cx)).await {
+            // Two carriers at one token would gain nothing.
+            let bind: Bind = |cx| pin!(clearway_runtime::bind()).poll(cx);
+            match poll_fn(|cx| self.poll(ground, chosen, (start, bind), cx)).await {
                 Event::Ended(ended) => break ended,
-                Event::Waits => {
-                    // Two carriers at one token would gain nothing.
-                    clearway_runtime::bind().await;
-                    self.is_bound = true;
-                }
                 Event::Body(number) => {
                     let Ground::Request(exchange) = ground else { continue };
                     match Box::pin(work_on_body(exchange, self.threads.take_work(number))).await {
@@ -290,14 +289,13 @@ impl Schedule {
         cx: &mut Context<'_>,
     ) -> Poll<Ended> {
         loop {
-            match ready!(self.poll(ground, chosen, start, cx)) {
+            match ready!(self.poll(ground, chosen, (start, |_| Poll::Ready(())), cx)) {
                 Event::Ended(ended) => {
                     for _ in 0..self.threads.sleeping() {
                         ground.log(Level::Debug, SLEEP_GIVEN_UP);
                     }
                     return Poll::Ready(ended);
                 }
-                Event::Waits => self.is_bound = true,
                 Event::Body(number) => {
                     self.threads.make_ready(number, Answers::Failed("no body can be read here".into()));
                 }
@@ -309,7 +307,7 @@ impl Schedule {
         &mut self,
         ground: &mut Ground<'_, '_, '_>,
         chosen: &mut Chosen,
-        start: Start<'_>,
+        (start, bind): (Start<'_>, Bind),
         cx: &mut Context<'_>,
     ) -> Poll<Event> {
         let mut has_looked = false;
@@ -327,8 +325,12 @@ impl Schedule {
                 match body {
                     _ if !self.threads.ready.is_empty() => {}
                     Some(number) => return Poll::Ready(Event::Body(number)),
-                    None if !self.is_bound => return Poll::Ready(Event::Waits),
                     None => {
+                        if !self.is_bound {
+                            self.is_bound = true;
+                            // If the task is polled elsewhere, it is polled again at home.
+                            let _ = bind(cx);
+                        }
                         ground.await_cut(cx);
                         return Poll::Pending;
                     }
