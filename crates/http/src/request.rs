@@ -37,7 +37,7 @@ use crate::request::body::BodyState;
 use crate::request::contexts::{ContextKey, Contexts, Lasts};
 use crate::request::strands::Strands;
 use crate::request::subrequest::SubPart;
-use crate::request::tree::{PartsRef, Tree};
+use crate::request::tree::{OwnHead, PartsRef, Tree};
 use crate::request::values::Values;
 use crate::response::buffer::{Buf, BufferSize};
 use crate::tables::{Location, Snapshot, Variables};
@@ -348,17 +348,14 @@ impl<'c> Request<'c> {
 
     /// The state that it shares with its subrequests, and those with theirs.
     pub(crate) fn tree(&self) -> Arc<Tree<'c>> {
-        self.values.tree(|| self.head_parts())
+        self.values.tree(|| self.parts.copy_head(self.start))
     }
 
-    /// A copy of the head.
-    pub(crate) fn head_parts(&self) -> Parts {
-        debug_assert!(self.parts.parser.len() <= self.received().len(), "a head lies in what was received");
-        Parts {
-            parser: self.parts.parser.clone(),
-            head: self.parts.head.clone(),
-            input: self.received()[..self.parts.parser.len()].to_vec(),
-            ..Parts::default()
+    /// The head for a subrequest that may change its own.
+    pub(crate) fn head_for_capture(&self, tree: &Tree<'c>) -> OwnHead {
+        match self.parts.head_changes == tree.head_changes() {
+            true => OwnHead::Unchanged,
+            false => OwnHead::Copied(Box::new(self.parts.copy_head(self.start))),
         }
     }
 

@@ -27,6 +27,8 @@ const KEPT_BUFFER_BYTES: usize = GATHER_MAX_BYTES + 1024;
 pub struct Parts {
     pub(crate) parser: HeadParser,
     pub(crate) head: RequestHead,
+    /// How often code has changed the head: a copy that says as much is the same.
+    pub(crate) head_changes: u32,
     /// The bytes that were received.
     pub input: Vec<u8>,
     /// Bytes to be sent.
@@ -39,6 +41,20 @@ impl Parts {
     pub(crate) fn clear_head(&mut self) {
         self.parser.clear();
         self.head.clear();
+        self.head_changes = 0;
+    }
+
+    /// A copy of the head, which begins `start` bytes into what was received.
+    pub(crate) fn copy_head(&self, start: usize) -> Self {
+        let received = &self.input[start..];
+        debug_assert!(self.parser.len() <= received.len(), "a head lies in what was received");
+        Self {
+            parser: self.parser.clone(),
+            head: self.head.clone(),
+            head_changes: self.head_changes,
+            input: received[..self.parser.len()].to_vec(),
+            ..Self::default()
+        }
     }
 
     /// Keeps what was received from `at` on, for a request of its own.

@@ -15,7 +15,7 @@ use crate::request::subrequest::{
     Audience, CapturedVariables, Delivery, Entry, NotMade, Stub, SubPart, Subrequest, SubrequestOutcome,
     Terminated,
 };
-use crate::request::tree::Asked;
+use crate::request::tree::{Asked, OwnHead};
 use crate::request::values::Values;
 use crate::request::{AliasTail, Node, Origin, Request, Rewriting, SentTarget, Text};
 use crate::response::chunk::{Chunk, Mark};
@@ -62,7 +62,7 @@ impl<'c> Active<'c> {
         let strands = parent.strands();
         debug_assert!(parent.nested_left() > 0, "a request that is nested so deep asks for nothing");
         let (number, nested_left) = (tree.next_number(), parent.nested_left() - 1);
-        let parts = capture.as_ref().map(|_| Box::new(parent.head_parts()));
+        let head = capture.as_ref().map_or(OwnHead::Common, |_| parent.head_for_capture(&tree));
         let sub = SubPart {
             tree,
             strands,
@@ -74,7 +74,7 @@ impl<'c> Active<'c> {
             delivery,
             audience,
             stub,
-            parts,
+            head,
         };
         // One that begins in the same place is asked for with the same words.
         let (location, alias_tail, sent, rewriting) = match entry {

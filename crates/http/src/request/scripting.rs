@@ -74,9 +74,15 @@ impl Request<'_> {
     /// # Errors
     /// [`SharedHead`].
     pub fn remove_header(&mut self, name: &[u8]) -> Result<(), SharedHead> {
-        let start = self.start;
-        let parts = self.parts.own_head().ok_or(SharedHead)?;
-        parts.head.headers.remove(&parts.input[start..], HeaderName::new(name));
+        let (start, line) = (self.start, HeaderName::new(name));
+        if !self.parts.has_own_head() {
+            return Err(SharedHead);
+        }
+        // A head that nothing changes in need not be copied.
+        let is_there = self.parts.head.headers.named(self.received(), line).next().is_some();
+        if is_there && let Some(parts) = self.parts.own_head() {
+            parts.head.headers.remove(&parts.input[start..], line);
+        }
         self.note_header(name, None);
         Ok(())
     }

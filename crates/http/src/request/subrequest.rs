@@ -16,10 +16,9 @@ use clearway_conf::{Args, Spec};
 use clearway_runtime::TaskCell;
 
 use crate::link::departure::Departure;
-use crate::link::parts::Parts;
 use crate::request::contexts::ContextKey;
 use crate::request::strands::{Lookout, StrandId, Strands};
-use crate::request::tree::{Asked, PartsRef, Tree};
+use crate::request::tree::{Asked, OwnHead, PartsRef, Tree};
 use crate::request::{Request, Stage};
 use crate::tables::{Load, Module};
 use clearway_base::log::Verbatim;
@@ -277,7 +276,7 @@ pub(crate) struct SubPart<'c> {
     pub(crate) audience: Audience,
     pub(crate) stub: Option<Stub>,
     /// A head of its own.
-    pub(crate) parts: Option<Box<Parts>>,
+    pub(crate) head: OwnHead,
 }
 
 /// A body for want of another.

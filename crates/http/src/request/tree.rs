@@ -45,6 +45,11 @@ impl<'c> Tree<'c> {
         })
     }
 
+    /// How often the head was changed when it was copied.
+    pub(crate) fn head_changes(&self) -> u32 {
+        self.parts.head_changes
+    }
+
     pub(crate) fn variables(&self) -> Entered<'_, VariableValues<'c>> {
         self.variables.enter()
     }
@@ -100,6 +105,15 @@ impl Drop for Asked<'_> {
     }
 }
 
+/// The head of a subrequest.
+pub(crate) enum OwnHead {
+    /// The subrequest has none: it says what all of them say.
+    Common,
+    /// It has what all of them have until it changes something.
+    Unchanged,
+    Copied(Box<Parts>),
+}
+
 /// The buffers of a request.
 pub(crate) enum PartsRef<'c> {
     /// Its own, and what goes on beside its handlers.
@@ -120,12 +134,25 @@ impl<'c> PartsRef<'c> {
         }
     }
 
-    /// The buffers, if the request may change their head.
+    /// Whether the request may change its head.
+    pub(crate) fn has_own_head(&self) -> bool {
+        self.sub().is_none_or(|sub| !matches!(sub.head, OwnHead::Common))
+    }
+
+    /// The buffers, to change their head, if the request may.
     pub(crate) fn own_head(&mut self) -> Option<&mut Parts> {
-        match self {
-            Self::Own(parts, _) => Some(parts),
-            Self::Shared(sub) => sub.parts.as_deref_mut(),
-        }
+        let parts = match self {
+            Self::Own(parts, _) => &mut **parts,
+            Self::Shared(sub) => {
+                if let OwnHead::Unchanged = sub.head {
+                    sub.head = OwnHead::Copied(Box::new(sub.tree.parts.copy_head(0)));
+                }
+                let OwnHead::Copied(parts) = &mut sub.head else { return None };
+                parts
+            }
+        };
+        parts.head_changes = parts.head_changes.saturating_add(1);
+        Some(parts)
     }
 
     /// The part that makes the request a subrequest, if it is one.
@@ -152,7 +179,10 @@ impl Deref for PartsRef<'_> {
     fn deref(&self) -> &Parts {
         match self {
             Self::Own(parts, _) => parts,
-            Self::Shared(sub) => sub.parts.as_deref().unwrap_or(&sub.tree.parts),
+            Self::Shared(sub) => match &sub.head {
+                OwnHead::Copied(parts) => parts,
+                OwnHead::Common | OwnHead::Unchanged => &sub.tree.parts,
+            },
         }
     }
 }
