@@ -14,7 +14,8 @@ use std::ptr::{self, NonNull};
 
 use crate::ffi::{self, LuaState};
 use crate::host::{Halt, Host};
-use crate::stack::{Push, Stack, Value};
+use crate::stack::{Push, Stack};
+use crate::value::Value;
 
 /// Slots that a function of ours has beside its arguments, or gets when it pushes so much; for more it asks
 /// ([`Stack::reserve`]).

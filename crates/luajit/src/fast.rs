@@ -26,7 +26,8 @@ use crate::call::Context;
 use crate::host::{Halt, Host};
 use crate::reference::Reference;
 use crate::reply::{Reply, Shown};
-use crate::stack::{Address, Stack};
+use crate::stack::Stack;
+use crate::value::Address;
 
 /// The answer of a call that has panicked; the VM is poisoned then.
 const PANICKED: i32 = i32::MIN;

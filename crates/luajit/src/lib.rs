@@ -37,6 +37,7 @@ pub mod samples;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod value;
 mod vm;
 pub mod walk;
 
@@ -48,5 +49,6 @@ pub use fast::{DECLARATIONS, FastCall, FastFunction};
 pub use fault::{Fault, FaultKind};
 pub use reference::Reference;
 pub use reply::Reply;
-pub use stack::{Address, Boxed, Caller, Push, Stack, Value};
+pub use stack::{Push, Stack};
+pub use value::{Address, Boxed, Caller, Value};
 pub use vm::{Coroutine, IDLE_MAX, NoVm, Resumed, Vm};

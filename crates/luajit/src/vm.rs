@@ -14,7 +14,8 @@ use crate::fault::{Fault, FaultKind};
 use crate::ffi::{self, LuaState};
 use crate::host::{Halt, Host};
 use crate::reference::{Keeper, Reference};
-use crate::stack::{Stack, Value};
+use crate::stack::Stack;
+use crate::value::Value;
 
 /// Coroutines without work that a VM keeps.
 pub const IDLE_MAX: usize = 1024;
