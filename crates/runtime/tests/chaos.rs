@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_runtime::{Config, Runtime, Tag, yield_now};
 
@@ -17,14 +17,18 @@ fn threads_take_turns_at_a_loop_that_is_lent_on_purpose() {
     let runtime = Runtime::start(&config).unwrap();
     let (sender, receiver) = mpsc::channel();
     runtime.at(0).spawn(Tag::NONE, async move {
-        for _ in 0..POLLS {
-            sender.send(thread::current().id()).unwrap();
+        while sender.send(thread::current().id()).is_ok() {
             yield_now().await;
         }
     });
-    let polled: Vec<_> = (0..POLLS).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
-    let threads: HashSet<_> = polled.iter().collect();
     let expected = cfg!(feature = "testing") && clearway_testkit::chaos_lend().is_some();
+    let (mut threads, mut polls, began) = (HashSet::new(), 0, Instant::now());
+    // On a busy machine the others come to their turn late.
+    while polls < POLLS || (expected && threads.len() == 1 && began.elapsed() < PATIENCE) {
+        threads.insert(receiver.recv_timeout(PATIENCE).unwrap());
+        polls += 1;
+    }
+    drop(receiver);
     assert_eq!(threads.len() > 1, expected, "{threads:?}");
     runtime.stop();
 }

@@ -1,6 +1,7 @@
 //! What a request that is passed on costs where both connections are kept, and one that a cache answers:
 //! system calls, as strace sees them. Where there is no strace, or it may not look, nothing is counted.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -23,7 +24,7 @@ const TRACED_WITH_FILES: &str =
     "trace=%network,readv,writev,sendfile,close,epoll_ctl,%fstat,statx,open,openat,openat2,pread64,preadv2";
 
 /// Requests that are counted, behind as many that are not.
-const REQUESTS: usize = 150;
+const REQUESTS: usize = 50;
 
 /// By then connections that were made for the first requests alone are closed.
 const SETTLED_AFTER: Duration = Duration::from_millis(1500);
@@ -67,13 +68,17 @@ fn start(traced: &str, location: &str) -> Server {
     Setup::http(Binary::under_test(), &http).through(&strace).start()
 }
 
-/// How often each of these calls was begun from a line of the record on.
+/// How often each of these calls was begun from a line of the record on, by threads that serve: what looks
+/// after them asks the kernel about them where the machine is busy.
 fn count(record: &str, from: usize, names: &[&str]) -> usize {
-    let begins = |line: &str| {
-        let call = line.split_once(' ').map_or("", |(_, call)| call.trim_start());
-        names.iter().any(|name| call.strip_prefix(name).is_some_and(|rest| rest.starts_with('(')))
+    let calls = |from| record.lines().skip(from).filter_map(|line| line.split_once(' '));
+    let is = |call: &str, names: &[&str]| {
+        let begins = |name| call.trim_start().strip_prefix(name).is_some_and(|rest| rest.starts_with('('));
+        names.iter().any(|&name| begins(name))
     };
-    record.lines().skip(from).filter(|line| begins(line)).count()
+    let serve: HashSet<&str> =
+        calls(0).filter(|(_, call)| is(call, SENDING)).map(|(thread, _)| thread).collect();
+    calls(from).filter(|(thread, call)| serve.contains(thread) && is(call, names)).count()
 }
 
 const RECEIVING: &[&str] = &["recvfrom", "recvmsg", "readv"];

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use clearway_testkit::Server;
 
@@ -158,4 +159,36 @@ fn connections_that_are_put_aside_end_in_their_time() {
          }",
     );
     check(&server, &[("/timeout", 200, "1 0"), ("/oldest", 200, "1 0")]);
+}
+
+/// What waits has the timeouts of the moment it began, whatever other threads have said meanwhile.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn operations_keep_the_timeouts_that_they_began_with() {
+    // Takes connections, in the kernel, and reads nothing.
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = deaf.local_addr().expect("it is bound").port();
+    let waits = |operation: &str| {
+        format!(
+            "content_by_lua_block {{
+                 local s = ngx.socket.tcp()
+                 assert(s:connect('127.0.0.1', {port}))
+                 s:settimeouts(20000, 100, 100)
+                 local child = ngx.thread.spawn(function() return select(2, s:{operation}) end)
+                 s:settimeouts(20000, 20000, 20000)
+                 ngx.print(select(2, ngx.thread.wait(child)))
+             }}"
+        )
+    };
+    let server = server(
+        "lua_socket_log_errors off;",
+        &format!(
+            "location = /send {{ {} }} location = /receive {{ {} }}",
+            waits("send(string.rep('a', 64 * 1024 * 1024))"),
+            waits("receive()")
+        ),
+    );
+    let began = Instant::now();
+    check(&server, &[("/send", 200, "timeout"), ("/receive", 200, "timeout")]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
