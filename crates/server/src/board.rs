@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use clearway_base::cursor::Cursor;
 use clearway_http::metrics as clients;
 use clearway_metrics::{Asking, BUCKETS, Durations, Family, Kind, MetricSource, Next, Put, Together, Value};
 use clearway_os::signal::{self, Signal};
@@ -420,8 +421,8 @@ impl Sums {
     /// Adds the counts that `write` has written.
     fn add_page(&mut self, page: &[u8], which: Which) {
         let families = families();
-        let mut rest = Cursor(page);
-        while let Some((at, key, total)) = rest.value() {
+        let mut rest = Cursor::new(page);
+        while let Some((at, key, total)) = next_value(&mut rest) {
             let Some(family) = families.get(at) else { return };
             if which == Which::All || family.kind != Kind::Gauge {
                 self.add_value((at, family.together), key, &total);
@@ -458,7 +459,7 @@ impl Sums {
         let values = self.values.get(at).unwrap_or(&none);
         let names = crate::metrics::families()[at].labels;
         for (key, total) in values.iter().skip(part * PART).take(PART) {
-            let mut rest = Cursor(key);
+            let mut rest = Cursor::new(key);
             let mut texts = Vec::with_capacity(names.len());
             while let Some(length) = rest.number::<2>() {
                 let text = rest.take(usize::try_from(length).unwrap_or(0)).unwrap_or_default();
@@ -481,41 +482,23 @@ fn put(out: &mut Vec<u8>, tag: u8, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// The rest of a page.
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn number<const N: usize>(&mut self) -> Option<u64> {
-        let mut eight = [0; 8];
-        eight[..N].copy_from_slice(self.take(N)?);
-        Some(u64::from_le_bytes(eight))
-    }
-
-    /// The metric, the values of its labels and the value.
-    fn value(&mut self) -> Option<(usize, &'a [u8], Total)> {
-        let at = usize::try_from(self.number::<2>()?).ok()?;
-        let length = usize::try_from(self.number::<2>()?).ok()?;
-        let key = self.take(length)?;
-        let total = match (self.number::<1>()?, self.number::<8>()?) {
-            (0, number) => Total::Number(number),
-            (1, ms) => Total::Milliseconds(ms),
-            (2, sum_ns) => {
-                let mut durations = Durations { counts: [0; BUCKETS], sum_ns };
-                for count in &mut durations.counts {
-                    *count = self.number::<8>()?;
-                }
-                Total::Durations(Box::new(durations))
+/// The metric, the values of its labels and the value that come next on a page.
+fn next_value<'a>(rest: &mut Cursor<'a>) -> Option<(usize, &'a [u8], Total)> {
+    let at = usize::try_from(rest.number::<2>()?).ok()?;
+    let key = rest.counted::<2>()?;
+    let total = match (rest.number::<1>()?, rest.number::<8>()?) {
+        (0, number) => Total::Number(number),
+        (1, ms) => Total::Milliseconds(ms),
+        (2, sum_ns) => {
+            let mut durations = Durations { counts: [0; BUCKETS], sum_ns };
+            for count in &mut durations.counts {
+                *count = rest.number::<8>()?;
             }
-            _ => return None,
-        };
-        Some((at, key, total))
-    }
+            Total::Durations(Box::new(durations))
+        }
+        _ => return None,
+    };
+    Some((at, key, total))
 }
 
 /// The sums of all processes.

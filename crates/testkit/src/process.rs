@@ -82,6 +82,11 @@ pub fn rss_bytes(pid: Pid) -> u64 {
     kib_line(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
+/// The most resident memory that it has had so far, bytes.
+pub fn rss_peak_bytes(pid: Pid) -> u64 {
+    kib_line(&format!("/proc/{pid}/status"), "VmHWM:")
+}
+
 /// Resident memory that is pages of files, the program and its libraries among them, bytes.
 pub fn rss_of_files_bytes(pid: Pid) -> u64 {
     kib_line(&format!("/proc/{pid}/status"), "RssFile:")

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clearway_base::cursor::Cursor;
+
 use crate::json;
 use crate::summary::{Row, Summary};
 use crate::{REPORTS_KEPT, Status};
@@ -42,12 +44,12 @@ impl Together {
 
     /// Adds those that another process has written down.
     pub fn add_page(&mut self, page: &[u8]) {
-        let mut rest = Cursor(page);
+        let mut rest = Cursor::new(page);
         let (mut rows, mut reports) = (Vec::new(), Vec::new());
-        while let Some((tag, mut body)) = rest.record() {
+        while let Some((tag, body)) = next_record(&mut rest) {
             match tag {
-                ROW => rows.extend(body.row()),
-                REPORT => reports.extend(body.report()),
+                ROW => rows.extend(row_of(body)),
+                REPORT => reports.extend(report_of(body)),
                 _ => {}
             }
         }
@@ -112,56 +114,28 @@ fn row_bytes(row: &Row) -> Vec<u8> {
     body
 }
 
-/// The rest of a page.
-struct Cursor<'a>(&'a [u8]);
+/// The letter and the bytes of what comes next on a page.
+fn next_record<'a>(rest: &mut Cursor<'a>) -> Option<(u8, &'a [u8])> {
+    let tag = rest.take(1)?[0];
+    Some((tag, rest.counted::<4>()?))
+}
 
-impl<'a> Cursor<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
+fn row_of(body: &[u8]) -> Option<Row> {
+    let mut rest = Cursor::new(body);
+    let mut numbers = [0; 7];
+    for number in &mut numbers {
+        *number = rest.number::<8>()?;
     }
+    let [stalls, last_unix_ms, times @ ..] = numbers;
+    let [time, longest, on_cpu, in_calls, waiting] = times.map(Duration::from_nanos);
+    let mut text = || String::from_utf8(rest.counted::<2>()?.to_vec()).ok();
+    let (place, step, entry) = (text()?, Cow::Owned(text()?), text()?);
+    Some(Row { stalls, last_unix_ms, time, longest, on_cpu, in_calls, waiting, place, step, entry })
+}
 
-    fn number<const N: usize>(&mut self) -> Option<u64> {
-        let mut eight = [0; 8];
-        eight[..N].copy_from_slice(self.take(N)?);
-        Some(u64::from_le_bytes(eight))
-    }
-
-    fn record(&mut self) -> Option<(u8, Self)> {
-        let tag = self.take(1)?[0];
-        let length = usize::try_from(self.number::<4>()?).ok()?;
-        Some((tag, Self(self.take(length)?)))
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let length = usize::try_from(self.number::<2>()?).ok()?;
-        String::from_utf8(self.take(length)?.to_vec()).ok()
-    }
-
-    fn time(&mut self) -> Option<Duration> {
-        Some(Duration::from_nanos(self.number::<8>()?))
-    }
-
-    fn row(&mut self) -> Option<Row> {
-        Some(Row {
-            stalls: self.number::<8>()?,
-            last_unix_ms: self.number::<8>()?,
-            time: self.time()?,
-            longest: self.time()?,
-            on_cpu: self.time()?,
-            in_calls: self.time()?,
-            waiting: self.time()?,
-            place: self.text()?,
-            step: Cow::Owned(self.text()?),
-            entry: self.text()?,
-        })
-    }
-
-    fn report(&mut self) -> Option<Told> {
-        let unix_ms = self.number::<8>()?;
-        Some(Told { unix_ms, json: std::str::from_utf8(self.0).ok()?.into() })
-    }
+fn report_of(body: &[u8]) -> Option<Told> {
+    let (unix_ms, json) = body.split_first_chunk()?;
+    Some(Told { unix_ms: u64::from_le_bytes(*unix_ms), json: std::str::from_utf8(json).ok()?.into() })
 }
 
 #[cfg(test)]
