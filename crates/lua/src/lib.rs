@@ -3,9 +3,9 @@
 //! `code` is what the configuration says, `vm` the interpreters of a loop, `api` the functions that Lua finds
 //! in `ngx`, `current` what such a function is called for; `phases` has the directives, the handlers and
 //! filters that run code, and what they wait for. `socket` has connections, with TLS by the upstream crate's
-//! transport, `timer_task` runs without a request, `pooled` and `pooled_call` run functions in threads of
-//! pools, whose arguments and results are copied as bytes (`copy`); `program` starts programs by
-//! posix_spawn(3).
+//! transport (`aside` is the protocol of those that wait for their next use), `timer_task` runs without a
+//! request, `pooled` and `pooled_call` run functions in threads of pools, whose arguments and results are
+//! copied as bytes (`copy`); `program` starts programs by posix_spawn(3).
 //!
 //! Files with code are read by pools, once in a generation (`vm/texts`). A capture is a subrequest in the VM
 //! of its parent. Bodies that code makes are put aside in files as a client's are. `ngx.ctx` of a handshake
@@ -18,6 +18,7 @@
 pub(crate) mod alone;
 #[cfg(not(loom))]
 pub mod api;
+pub(crate) mod aside;
 #[cfg(not(loom))]
 pub mod code;
 #[cfg(not(loom))]

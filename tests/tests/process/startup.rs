@@ -156,8 +156,9 @@ fn a_failed_start_leaves_nothing_behind() {
     }
 }
 
-/// A master that waits has few pages of the program and its libraries: less than half of what it had in all as
-/// it started, nine tenths of which were such pages. How many a fault brings differs by kernel and file system.
+/// A master that waits has few pages of the program and its libraries: less than half of what it had in all
+/// as it started, nine tenths of which were such pages. How many a fault brings differs by kernel and file
+/// system.
 #[test]
 fn a_master_keeps_no_pages_of_a_start() {
     if !is_clearway() {

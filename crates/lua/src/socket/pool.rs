@@ -16,7 +16,8 @@ use clearway_runtime::LoopRef;
 use crossbeam_queue::SegQueue;
 
 use super::connection::Conn;
-use super::keeper::{Keeper, Taken};
+use super::keeper::Keeper;
+use crate::aside::Taken;
 use crate::waiter::{Bell, Waiter};
 
 /// Keys of a loop that have connections, before those without are forgotten.
@@ -204,7 +205,7 @@ impl Pool {
         let taken = loop {
             let Some(keeper) = idle.pop() else { break None };
             match keeper.take() {
-                Taken::Conn(conn, used) => break Some((conn, used)),
+                Taken::Conn(taken) => break Some(taken),
                 Taken::Nothing => {}
                 Taken::Busy => busy.push(keeper),
             }
