@@ -276,7 +276,7 @@ impl Queued {
     }
 }
 
-/// A place among the connections of the pool (rule 1).
+/// A place among the connections of the pool.
 pub(crate) struct Ticket(Arc<Pool>);
 
 impl Ticket {
