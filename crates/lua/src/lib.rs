@@ -58,6 +58,8 @@ pub use api::modules::{Environment, ProcessType, run_in, say_environment};
 #[cfg(not(loom))]
 pub use api::say_configured;
 #[cfg(not(loom))]
+pub use clearway_luajit::exports::show_arguments;
+#[cfg(not(loom))]
 pub use phases::{
     LUA, LUA_BALANCER, LUA_EARLY, LUA_FILTER, LUA_NET, SET_MISC, begin, end, is_busy, make_ahead, prepare,
     retire, try_out, wanted_agent,

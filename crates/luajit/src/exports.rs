@@ -82,12 +82,12 @@ pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
 #[unsafe(no_mangle)]
 pub static ngx_argv: AtomicPtr<*const c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Shows them. Called once, at boot; another time changes nothing.
-pub fn show_arguments() {
+/// Shows these words to C, but for such as have a zero byte. Called once, at boot; another time changes nothing.
+pub fn show_arguments(words: Vec<Vec<u8>>) {
     if !ngx_argv.load(Ordering::Relaxed).is_null() {
         return;
     }
-    let words = std::env::args_os().filter_map(|word| CString::new(word.into_encoded_bytes()).ok());
+    let words = words.into_iter().filter_map(|word| CString::new(word).ok());
     // They stay for the life of the process: C may keep them.
     let words = words.map(|word| word.into_raw().cast_const()).chain([ptr::null()]);
     let words: &'static mut [*const c_char] = Box::leak(words.collect());

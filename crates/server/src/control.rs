@@ -62,6 +62,8 @@ pub(crate) struct Handover {
     pub(crate) duty: Duty,
     /// The command line of the master.
     pub(crate) options: Options,
+    /// The same by its words, the program's name first.
+    pub(crate) words: Vec<Vec<u8>>,
     /// The user that the worker runs as; absent where it keeps its own.
     pub(crate) user: Option<User>,
     /// The port of a server without `listen`.
@@ -239,6 +241,7 @@ impl Handover {
             DefaultErrorLog::File(path) => path,
         });
         frame.bytes(&self.options.params);
+        frame.list(&self.words, |frame, word| frame.bytes(word));
         frame.list(self.user.as_slice(), |frame, user| {
             frame.bytes(user.name.to_bytes());
             frame.number(u64::from(user.uid));
@@ -288,6 +291,7 @@ impl Handover {
                 },
                 params: content.bytes()?,
             },
+            words: content.list(Content::bytes)?,
             user: content.list(read_user)?.pop(),
             default_port: u16::try_from(content.number()?).ok()?,
             files: content.list(read_file)?,
@@ -554,6 +558,7 @@ mod tests {
                 error_log: DefaultErrorLog::File("/p/e".into()),
                 params: b"daemon off;".to_vec(),
             },
+            words: vec![b"clearway".to_vec(), b"-c".to_vec(), Vec::new()],
             user: Some(User { name: c"nobody".into(), uid: 65_534, gid: 1 }),
             default_port: 8000,
             files: vec![("/p/c".into(), vec![b'x'; 300_000].into()), ("/p/d\n".into(), Bytes::new())],
@@ -593,6 +598,7 @@ mod tests {
         assert_eq!((got.number, got.options, got.user), (sent.number, sent.options, sent.user));
         assert_eq!((got.default_port, got.files), (sent.default_port, sent.files));
         assert_eq!((got.names, got.kept_files), (sent.names, sent.kept_files));
+        assert_eq!(got.words, sent.words);
         assert_eq!((got.duty, got.ticket_key), (sent.duty, sent.ticket_key));
         let kinds: Vec<_> = got.sockets.iter().map(|s| (&*s.address, s.serial, s.kind)).collect();
         assert_eq!(kinds, [("127.0.0.1:80", 7, SocketKind::Shared), ("[::1]:80", 8, SocketKind::PerLoop)]);

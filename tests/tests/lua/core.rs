@@ -9,6 +9,15 @@ use super::{ask, config};
 /// The functions that the executable exports, one in a line.
 const EXPORTS: &str = include_str!("../../../crates/luajit/exports.list");
 
+/// What its name says in the place of lua-resty-core's: Lua's own functions, and the server's.
+const COROUTINE: &str = "local raw = {}
+    for _, name in ipairs { 'create', 'resume', 'status', 'wrap', 'yield' } do
+        raw[name] = assert(coroutine['_' .. name])
+        assert(coroutine['__' .. name])
+    end
+    return { from = 'path', raw = raw }
+";
+
 /// A module in the place of lua-resty-core's, of this version.
 fn with_core(version: &str, http: &str, locations: &str) -> Server {
     let base = format!(
@@ -23,6 +32,7 @@ fn with_core(version: &str, http: &str, locations: &str) -> Server {
         .file("lib/resty/core.lua", core)
         .file("lib/resty/core/var.lua", "return { from = 'path' }\n")
         .file("lib/ngx/ssl.lua", "return { from = 'path' }\n")
+        .file("lib/resty/core/coroutine.lua", COROUTINE)
         .start()
 }
 
@@ -35,7 +45,7 @@ fn a_verified_version_of_the_path_wins() {
              require('ngx.ssl').from, require('resty.core.coroutine').from, ngx.ctx == ngx.ctx)
      } }";
     let server = with_core("0.1.33", "", code);
-    assert_eq!(ask(&server, "/"), (200, "pathpathpathpathniltrue".to_owned()));
+    assert_eq!(ask(&server, "/"), (200, "pathpathpathpathpathtrue".to_owned()));
 
     let server = with_core("9.9.9", "", code);
     for _ in 0..3 {
@@ -44,6 +54,23 @@ fn a_verified_version_of_the_path_wins() {
     let said = "lua-resty-core 9.9.9 of the path was not verified here";
     assert!(wait_until(PATIENCE, || server.error_log().contains(said)));
     assert_eq!(server.error_log().matches(said).count(), 1);
+}
+
+/// What the module of coroutines finds is Lua's own; to the server yields what finds its name later.
+#[test]
+#[cfg_attr(nginx_under_test, ignore = "nginx has no Lua")]
+fn a_module_of_coroutines_finds_luas_own_functions() {
+    let code = "location = / { content_by_lua_block {
+         local raw = require('resty.core.coroutine').raw
+         local thread = raw.create(function (...) return 'end', raw.yield(...) end)
+         local _, first, second = raw.resume(thread, 1, 2)
+         local none = select('#', raw.resume(raw.create(function () raw.yield() end)))
+         local wrapped = raw.wrap(function () raw.yield('wrapped') end)()
+         ngx.print(first, second, raw.status(thread), none, wrapped, raw.yield == coroutine.yield,
+             raw.yield == coroutine._yield)
+     } }";
+    let server = with_core("0.1.33", "", code);
+    assert_eq!(ask(&server, "/"), (200, "12suspended1wrappedtruefalse".to_owned()));
 }
 
 #[test]

@@ -144,10 +144,18 @@ fn code_finds_names_that_upstream_has_from_the_start() {
          location = /words { content_by_lua_block {
              local ffi = require 'ffi'
              ffi.cdef[[char **ngx_argv;]]
-             ngx.print(ffi.string(ffi.C.ngx_argv[0]) ~= '', ' ', type(require('jit.bcsave').start))
+             local words, at = {}, 0
+             while ffi.C.ngx_argv[at] ~= nil do
+                 at = at + 1
+                 words[at] = ffi.string(ffi.C.ngx_argv[at - 1])
+             end
+             ngx.print(io.open(words[1]) ~= nil, ' ', table.concat(words, ' ', 2), ' ',
+                 type(require('jit.bcsave').start))
          } }
          location = /nul { content_by_lua_block { ngx.log(ngx.WARN, 'before\\0behind') ngx.print('ok') } }",
     );
-    check(&server, &[("/core", 200, "true nil"), ("/words", 200, "true function"), ("/nul", 200, "ok")]);
+    let prefix = server.prefix().display();
+    let words = format!("true -p {prefix} -c {prefix}/nginx.conf -e stderr function");
+    check(&server, &[("/core", 200, "true nil"), ("/words", 200, &words), ("/nul", 200, "ok")]);
     server.wait_log("logs/error.log", "before\\x00behind");
 }

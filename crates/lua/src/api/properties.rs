@@ -26,10 +26,8 @@ pub(super) const WITH_CTX: Phases = Phases::but(&[LuaPhase::Init]);
 /// The text that `-V` shows of how the server was configured.
 static CONFIGURED: OnceLock<String> = OnceLock::new();
 
-/// Sets the answer of `ngx.config.nginx_configure()`, and shows C the words of the command line. Called once,
-/// before requests are served.
+/// Sets the answer of `ngx.config.nginx_configure()`. Called once, before requests are served.
 pub fn say_configured(arguments: String) {
-    clearway_luajit::exports::show_arguments();
     // A second one would be the same.
     let _ = CONFIGURED.set(arguments);
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use super::listening::Listening;
 use crate::control::{HandedZone, Handover};
 use crate::core_conf::{CoreConf, Duty, ErrorLogSpec, ErrorLogTarget, Reader};
 use crate::fresh_files::FreshFiles;
+use crate::invocation::Invocation;
 use crate::load::{self, Means};
 use crate::messages::{Boot, DirectLog};
 use crate::options::Options;
@@ -211,7 +213,7 @@ impl Configuration {
     pub(crate) fn hand(
         &self,
         (number, duty): (u64, Duty),
-        options: &Options,
+        invocation: &Invocation,
         listening: &Listening,
     ) -> io::Result<Handover> {
         let mut zones = Vec::new();
@@ -232,7 +234,8 @@ impl Configuration {
         Ok(Handover {
             number,
             duty,
-            options: options.clone(),
+            options: invocation.options.clone(),
+            words: invocation.args.iter().map(|word| word.as_bytes().to_vec()).collect(),
             user,
             default_port: self.default_port,
             files: self.files.iter().map(|file| (file.path.to_path_buf(), file.text.clone())).collect(),

@@ -26,7 +26,7 @@ use crate::worker::{Prepared, Worker, privileges};
 /// When it cannot start, after the reason has been logged.
 pub(super) fn run(mut parts: Parts<'_>, boot: &dyn Sink, started: impl FnOnce()) -> Result<(), Failed> {
     let mut builder = Builder::new();
-    let handover = parts.config.hand((1, Duty::Group(0)), &parts.invocation.options, &parts.listening);
+    let handover = parts.config.hand((1, Duty::Group(0)), parts.invocation, &parts.listening);
     let handover = handover.map_err(|error| workers::cannot_start(&error, boot))?;
     parts.config.clear_up();
     let settle = |loaded: &crate::load::Loaded| {
@@ -175,7 +175,7 @@ impl Single<'_> {
     ) -> Result<Prepared, Failed> {
         let log = self.log();
         self.number += 1;
-        let handover = config.hand((self.number, Duty::Group(0)), &self.parts.invocation.options, listening);
+        let handover = config.hand((self.number, Duty::Group(0)), self.parts.invocation, listening);
         let handover = handover.map_err(|error| workers::cannot_start(&error, &*log))?;
         self.builder.next(handover, &self.worker).map_err(|report| refuse(&report, &*log))
     }

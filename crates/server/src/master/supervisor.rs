@@ -137,8 +137,7 @@ impl Master<'_> {
         }
         self.number += 1;
         let asked = workers.iter_mut().try_for_each(|worker| {
-            let hand =
-                self.config.hand((self.number, worker.duty), &self.invocation.options, &self.listening);
+            let hand = self.config.hand((self.number, worker.duty), self.invocation, &self.listening);
             let handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
             worker.ask(&Order::Load(Box::new(handover)));
             Ok(())

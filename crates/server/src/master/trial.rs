@@ -25,8 +25,7 @@ impl Master<'_> {
         let name = self.invocation.name();
         let spawned = WorkerProcess::spawn((name, Duty::Group(0)), &environment, self.stderr_file());
         let mut process = spawned.map_err(|error| workers::cannot_start(&error, log))?;
-        let hand =
-            self.config.hand((self.number + 1, Duty::Group(0)), &self.invocation.options, &self.listening);
+        let hand = self.config.hand((self.number + 1, Duty::Group(0)), self.invocation, &self.listening);
         let mut handover = hand.map_err(|error| workers::cannot_start(&error, log))?;
         // A trial listens on nothing.
         handover.sockets.clear();

@@ -55,6 +55,7 @@ impl Builder {
         settle: impl FnOnce(&Loaded) -> Result<(), Report>,
     ) -> Result<(Worker, Prepared), Report> {
         let (number, sockets) = (handover.number, std::mem::take(&mut handover.sockets));
+        clearway_lua::show_arguments(std::mem::take(&mut handover.words));
         let loaded = self.load(handover, None)?;
         clearway_lua::run_in(process_type(&loaded));
         if loaded.core.wants_privileged_start()
@@ -77,9 +78,10 @@ impl Builder {
     /// The report for the master.
     pub(crate) fn try_out(
         &mut self,
-        handover: Handover,
+        mut handover: Handover,
         settle: impl FnOnce(&Loaded) -> Result<(), Report>,
     ) -> Result<(), Report> {
+        clearway_lua::show_arguments(std::mem::take(&mut handover.words));
         let loaded = self.load(handover, None)?;
         clearway_lua::run_in(process_type(&loaded));
         settle(&loaded)?;

@@ -358,7 +358,7 @@ end
 local VERIFIED = { [VERSION] = true }
 local TAKEN = {}
 for name in ("base base64 exit hash misc ndk param phase regex request response shdict socket time uri utils "
-    .. "var worker ctx"):gmatch("%w+") do
+    .. "var worker coroutine ctx"):gmatch("%w+") do
     TAKEN["resty.core." .. name] = true
 end
 for name in ("balancer base64 core errlog ocsp pipe process proxyssl re req resp semaphore ssl "
@@ -421,6 +421,19 @@ local function with_own_shelf(load)
     end
 end
 
+-- `_yield` is Lua's own to it, for what cannot wait; to the others it is what yields to the server.
+local function with_raw_yield(load)
+    return function(...)
+        local to_server = coroutine._yield
+        coroutine._yield = coroutine.yield
+        local is_loaded, module = pcall(load, ...)
+        coroutine._yield = to_server
+        return is_loaded and module or error(module, 0)
+    end
+end
+
+local AMID = { ["resty.core.ctx"] = with_own_shelf, ["resty.core.coroutine"] = with_raw_yield }
+
 local function core_of_path(name)
     if not is_begun then
         is_begun = true
@@ -433,7 +446,8 @@ local function core_of_path(name)
     end
     local file = assert(package.searchpath(name, package.path))
     local load = assert(loadfile(file))
-    return name == "resty.core.ctx" and with_own_shelf(load) or load
+    local amid = AMID[name]
+    return amid and amid(load) or load
 end
 
 local function own_module(name)
