@@ -1,17 +1,14 @@
 //! Where a connection stands while it is put aside, and how those that may take it from there hear of each
-//! other: one that wants it, and a task that looks after it. Without sockets, so that the models are about
-//! nothing else. Any thread.
+//! other: one that wants it, and a task that looks after it. Without sockets, which the models need not know.
 //!
-//! 1. A connection that is put aside stands in the place. The one that takes it out has it: one that wants it,
-//!    one that ends it, or the task, as its peer has ended it, has sent something, or its time is over.
+//! 1. A connection that is put aside stands in the place. The one that takes it out has it: one that wants
+//!    it, one that ends it, or the task, where its peer ends it or sends something, or its time is over.
 //! 2. The task is woken by the connection, by its timer, and when the connection is over. Where it finds
 //!    nothing in the place the connection is in use, and there is nothing to be done.
-//! 3. The task leaves its waker behind before its first look; one that puts the connection aside looks for
-//!    the waker when it has filled the place. So the first look of the task finds the connection, or the
-//!    connection and the timer know the waker.
+//! 3. The task leaves its waker before its first look; one that puts the connection aside looks for the waker
+//!    when it has filled the place. So that look finds the connection, or what happens to it wakes the task.
 //! 4. A connection that is over says so, then looks for the waker; the task leaves its waker, then asks
-//!    whether it is over. Between the two there is a SeqCst fence on either side, so one of them sees the
-//!    other.
+//!    whether it is over. A SeqCst fence stands between the two on either side: one sees the other.
 //! 5. The place is held for a look at a connection at most. One that wants a connection does not wait for
 //!    that: it takes another one.
 
@@ -180,7 +177,18 @@ mod models {
 
     type Kept = Arc<Aside<Arc<Conn>>>;
 
-    /// What the task has found at its end.
+    /// A task, and whether it has found a connection at its end.
+    fn task(aside: &Kept) -> thread::JoinHandle<bool> {
+        let aside = Arc::clone(aside);
+        thread::spawn(move || run(&aside).is_some())
+    }
+
+    /// A peer that ends the connection.
+    fn peer(conn: &Arc<Conn>) -> thread::JoinHandle<()> {
+        let conn = Arc::clone(conn);
+        thread::spawn(move || conn.end())
+    }
+
     fn run(aside: &Kept) -> Option<Arc<Conn>> {
         block_on(poll_fn(|cx| {
             let found = aside.poll(cx, |conn, cx| conn.poll_idle(cx));
@@ -201,14 +209,8 @@ mod models {
     fn loom_an_end_by_the_peer_is_heard() {
         loom::model(|| {
             let (aside, conn) = (Kept::default(), Arc::new(Conn::default()));
-            let task = thread::spawn({
-                let aside = Arc::clone(&aside);
-                move || run(&aside).is_some()
-            });
-            let peer = thread::spawn({
-                let conn = Arc::clone(&conn);
-                move || conn.end()
-            });
+            let task = task(&aside);
+            let peer = peer(&conn);
             put(&aside, &conn);
             peer.join().unwrap();
             assert!(task.join().unwrap(), "the connection was put aside");
@@ -222,14 +224,8 @@ mod models {
         loom::model(|| {
             let (aside, conn) = (Kept::default(), Arc::new(Conn::default()));
             put(&aside, &conn);
-            let task = thread::spawn({
-                let aside = Arc::clone(&aside);
-                move || run(&aside).is_some()
-            });
-            let peer = thread::spawn({
-                let conn = Arc::clone(&conn);
-                move || conn.end()
-            });
+            let task = task(&aside);
+            let peer = peer(&conn);
             let is_taken = match aside.take() {
                 Taken::Conn(_) => {
                     aside.end();
@@ -248,10 +244,7 @@ mod models {
     fn loom_the_task_ends_with_the_connection() {
         loom::model(|| {
             let (aside, conn) = (Kept::default(), Arc::new(Conn::default()));
-            let task = thread::spawn({
-                let aside = Arc::clone(&aside);
-                move || run(&aside).is_some()
-            });
+            let task = task(&aside);
             put(&aside, &conn);
             let taken = aside.wait_and_take();
             assert!(taken.is_some(), "its peer goes on, so the task leaves it");

@@ -82,7 +82,8 @@ pub fn set(name: &[u8], dictionary: Box<dyn Dictionary>) {
 #[unsafe(no_mangle)]
 pub static ngx_argv: AtomicPtr<*const c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// Shows these words to C, but for such as have a zero byte. Called once, at boot; another time changes nothing.
+/// Shows these words to C, but for such as have a zero byte. Called once, at boot; another time changes
+/// nothing.
 pub fn show_arguments(words: Vec<Vec<u8>>) {
     if !ngx_argv.load(Ordering::Relaxed).is_null() {
         return;
