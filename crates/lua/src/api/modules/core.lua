@@ -428,7 +428,10 @@ local function with_raw_yield(load)
         coroutine._yield = coroutine.yield
         local is_loaded, module = pcall(load, ...)
         coroutine._yield = to_server
-        return is_loaded and module or error(module, 0)
+        if not is_loaded then
+            error(module, 0)
+        end
+        return module
     end
 end
 
